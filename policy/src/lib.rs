@@ -1,1 +1,25 @@
-//! placeholder
+//! The router's pure decisions. Nothing here does I/O, reads a clock, draws a random number or logs: time comes in as
+//! [`tick::Tick`], everything else as plain views, and each decision is a value. The dataplane and the control plane are
+//! thin around it.
+//!
+//! | module | decides |
+//! | --- | --- |
+//! | [`option`], [`route`] | what a route document may say, and what it means |
+//! | [`session`], [`body`] | which session a request belongs to |
+//! | [`admit`] | which backend a request gets, or that it waits, or why it is refused |
+//! | [`health`] | when a backend is out and when it is back |
+//! | [`retry`] | which failures may be tried elsewhere |
+//! | [`header`] | which headers cross the router |
+//! | [`refusal`] | the status of each refusal |
+
+pub mod admit;
+pub mod body;
+pub mod header;
+pub mod health;
+pub mod ids;
+pub mod option;
+pub mod refusal;
+pub mod retry;
+pub mod route;
+pub mod session;
+pub mod tick;

@@ -15,5 +15,4 @@ pub mod v1 {
     )]
     tonic::include_proto!("router.v1");
 }
-
-
+pub mod convert;

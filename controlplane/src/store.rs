@@ -1,0 +1,248 @@
+//! Storage in words of the domain. Only this module and those below it know SQL.
+//!
+//! Every call is one transaction: when it returns `Ok`, all of it is durable (with SQLite's `synchronous=NORMAL` against
+//! kill -9, not against power loss), and when it returns an error, none of it is. The store decides nothing and makes no
+//! ids or times: it keeps what it is given. All calls are idempotent, so that a write whose answer was lost may be repeated.
+//!
+//! Hot calls: [`Store::save_bindings`] (each new or moved session, through [`group_commit`]), [`Store::save_leases`] (every
+//! 50 ms) and [`Store::touch_bindings`] (each second), both through [`write_behind`].
+
+use async_trait::async_trait;
+use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName};
+
+pub mod group_commit;
+pub mod write_behind;
+
+mod open;
+mod postgres;
+mod sqlite;
+
+pub use open::{OpenError, SqliteSync, open};
+
+#[cfg(test)]
+mod contract_tests;
+
+/// Why a call failed. The text names no credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database can't be reached or is shutting down: worth a retry.
+    #[error("database unreachable: {0}")]
+    Unreachable(String),
+    /// Two things want one unique name; the name of the constraint says which.
+    #[error("already exists: {constraint}")]
+    Conflict {
+        /// The constraint's name.
+        constraint: String,
+    },
+    /// A stored value can't be read back.
+    #[error("stored {what} is not valid: {problem}")]
+    Corrupt {
+        /// Which kind of row.
+        what: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Anything else.
+    #[error("database: {0}")]
+    Other(String),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable(_))
+    }
+}
+
+/// A route as stored: its document, as JSON text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteRow {
+    /// The route.
+    pub name: RouteName,
+    /// The document that `policy::route::raw::route_json` prints.
+    pub document: String,
+}
+
+/// A session's backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingRow {
+    /// The route.
+    pub route: RouteName,
+    /// The session.
+    pub fingerprint: Fingerprint,
+    /// Its backend.
+    pub backend: BackendId,
+    /// Its data-parallel rank there.
+    pub dp_rank: Option<u32>,
+    /// When the session was first bound.
+    pub created_unix_ms: u64,
+    /// When it last asked for a lease.
+    pub last_used_unix_ms: u64,
+    /// Leases granted to it.
+    pub requests: u64,
+    /// How often it moved.
+    pub moves: u32,
+}
+
+/// A change of one binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BindingWrite {
+    /// Insert it, or replace the one of this session.
+    Put(BindingRow),
+    /// It ends.
+    Forget {
+        /// The route.
+        route: RouteName,
+        /// The session.
+        fingerprint: Fingerprint,
+    },
+}
+
+/// Use of a binding since the last flush. A binding that is gone is passed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BindingTouch {
+    /// The route.
+    pub route: RouteName,
+    /// The session.
+    pub fingerprint: Fingerprint,
+    /// The newest use.
+    pub last_used_unix_ms: u64,
+    /// Leases granted since the last flush, to be added.
+    pub more_requests: u64,
+}
+
+/// A lease that was in flight when it was flushed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRow {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The route.
+    pub route: RouteName,
+    /// The backend whose slot it holds.
+    pub backend: BackendId,
+    /// The replica that holds it.
+    pub replica: String,
+    /// The session, if any.
+    pub fingerprint: Option<Fingerprint>,
+    /// When it was granted.
+    pub granted_unix_ms: u64,
+}
+
+/// Why a backend is out, as far as a restart must remember it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MarkKind {
+    /// An operator drains it.
+    Drain,
+    /// An operator has banned it.
+    Ban,
+    /// It did not answer.
+    Unhealthy,
+}
+
+/// One mark on one backend of one route; at most one of each kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MarkRow {
+    /// The route.
+    pub route: RouteName,
+    /// The backend.
+    pub backend: BackendId,
+    /// What the mark says.
+    pub kind: MarkKind,
+    /// When it ends by itself; `None` for never.
+    pub until_unix_ms: Option<u64>,
+    /// In words, for operators.
+    pub reason: String,
+}
+
+/// A client key. The secret is never stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRow {
+    /// Its id: names it in fingerprints and never changes.
+    pub id: String,
+    /// Its label; unique.
+    pub name: String,
+    /// SHA-256 of the secret; unique.
+    pub sha256: [u8; 32],
+    /// When it was added.
+    pub created_unix_ms: u64,
+}
+
+/// A replica that has said hello and not goodbye.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaRow {
+    /// Its id.
+    pub replica: String,
+    /// Its version.
+    pub version: String,
+    /// Where it takes traffic.
+    pub listen: String,
+    /// When it was last heard of.
+    pub last_seen_unix_ms: u64,
+}
+
+/// Everything that the store holds, read once at start.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stored {
+    /// By name.
+    pub routes: Vec<RouteRow>,
+    /// In no particular order.
+    pub bindings: Vec<BindingRow>,
+    /// In no particular order.
+    pub leases: Vec<LeaseRow>,
+    /// In no particular order.
+    pub marks: Vec<MarkRow>,
+    /// By name.
+    pub keys: Vec<KeyRow>,
+    /// By id.
+    pub replicas: Vec<ReplicaRow>,
+}
+
+/// The storage of one installation.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// `sqlite` or `postgres`.
+    fn kind(&self) -> &'static str;
+
+    /// Adds one to the installation's epoch and returns it; the first is 1.
+    async fn begin_epoch(&self) -> Result<u64, StoreError>;
+
+    /// The secret that keys fingerprints: `fresh` at the first call of an installation's life, that same value ever after.
+    async fn fingerprint_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], StoreError>;
+
+    /// Everything stored.
+    async fn load(&self) -> Result<Stored, StoreError>;
+
+    /// Stores and removes routes. A removed route's bindings, leases and marks go with it.
+    async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError>;
+
+    /// Applies binding changes in order.
+    async fn save_bindings(&self, writes: &[BindingWrite]) -> Result<(), StoreError>;
+
+    /// Adds up uses.
+    async fn touch_bindings(&self, touches: &[BindingTouch]) -> Result<(), StoreError>;
+
+    /// Stores and removes leases.
+    async fn save_leases(&self, put: &[LeaseRow], remove: &[LeaseId]) -> Result<(), StoreError>;
+
+    /// Stores and removes marks.
+    async fn save_marks(
+        &self,
+        put: &[MarkRow],
+        remove: &[(RouteName, BackendId, MarkKind)],
+    ) -> Result<(), StoreError>;
+
+    /// Stores a key. [`StoreError::Conflict`] with `keys_name` or `keys_sha256` when another has its name or secret.
+    async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError>;
+
+    /// Removes a key by id; nothing happens when there is none.
+    async fn remove_key(&self, id: &str) -> Result<(), StoreError>;
+
+    /// Stores or renews replicas.
+    async fn save_replicas(&self, replicas: &[ReplicaRow]) -> Result<(), StoreError>;
+
+    /// Removes a replica and the leases stored for it.
+    async fn remove_replica(&self, replica: &str) -> Result<(), StoreError>;
+
+    /// Whether the database answers.
+    async fn ping(&self) -> Result<(), StoreError>;
+}

@@ -1,0 +1,12 @@
+//! Admission: which backend a request gets, that it waits, or why it is refused (gateway.md §3). A plain view in, a
+//! [`Decision`] out; the owner of the pool applies it under the same lock.
+
+pub mod choose;
+pub mod decide;
+pub mod view;
+
+pub use decide::{Binding, Decision, decide};
+pub use view::{Ask, BackendView, PoolView, Slot};
+
+#[cfg(test)]
+mod tests;

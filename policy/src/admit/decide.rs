@@ -1,0 +1,95 @@
+//! The decision itself.
+
+use super::choose::least_loaded;
+use super::view::{Ask, PoolView, Slot};
+use crate::option::OnFull;
+use crate::refusal::{Gate, Refusal};
+
+/// What happens to the session's binding with a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// There is none and none is made.
+    Absent,
+    /// The session goes where it is bound.
+    Kept,
+    /// A new binding is made.
+    Made,
+    /// The binding moves here, and stays.
+    Moved,
+}
+
+/// The outcome for one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// A lease on this backend.
+    Grant {
+        /// The backend.
+        slot: Slot,
+        /// What its session's binding does.
+        binding: Binding,
+    },
+    /// Every candidate is full and the queue has a place.
+    Wait,
+    /// Refused; nothing changes.
+    Refuse(Refusal),
+}
+
+/// Decides one request. A grant always names an admitted backend with room, never one of `ask.tried`.
+pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
+    let sessions_matter = pool.binds_sessions && ask.has_session;
+    let bound = ask.bound.filter(|_| sessions_matter);
+
+    if let Some(slot) = bound.filter(|slot| can_take(pool, ask, *slot)) {
+        return Decision::Grant { slot, binding: Binding::Kept };
+    }
+    let load = Load::of(pool, ask);
+    if load.suitable == 0 {
+        return load.refuse(Gate::NoBackend);
+    }
+    if load.untried == 0 {
+        return load.refuse(Gate::NoMoreBackends);
+    }
+    let binding = match (sessions_matter, bound, pool.sessions_full, pool.on_full) {
+        (false, ..) | (true, None, true, OnFull::Unbound) => Binding::Absent,
+        (true, Some(_), ..) => Binding::Moved,
+        (true, None, false, _) => Binding::Made,
+        (true, None, true, OnFull::Refuse | OnFull::EvictIdle) => return load.refuse(Gate::SessionTableFull),
+    };
+    match least_loaded(pool, ask) {
+        Some(slot) => Decision::Grant { slot, binding },
+        None if ask.is_queued || pool.waiting < pool.max_waiting => Decision::Wait,
+        None => load.refuse(Gate::QueueFull),
+    }
+}
+
+fn can_take(pool: &PoolView<'_>, ask: &Ask<'_>, slot: Slot) -> bool {
+    pool.backends.get(slot).is_some_and(|backend| backend.has_room() && ask.suits(backend))
+        && !ask.tried.contains(&slot)
+}
+
+/// The candidates' load, for the decision and for the refusal's details.
+struct Load {
+    suitable: usize,
+    untried: usize,
+    in_flight: u32,
+    limit: u32,
+}
+
+impl Load {
+    fn of(pool: &PoolView<'_>, ask: &Ask<'_>) -> Self {
+        let mut load = Self { suitable: 0, untried: 0, in_flight: 0, limit: 0 };
+        for (slot, backend) in pool.backends.iter().enumerate() {
+            if ask.suits(backend) {
+                load.suitable += 1;
+                load.untried += usize::from(!ask.tried.contains(&slot));
+                load.in_flight = load.in_flight.saturating_add(backend.in_flight);
+                load.limit = load.limit.saturating_add(backend.limit);
+            }
+        }
+        load
+    }
+
+    fn refuse(&self, gate: Gate) -> Decision {
+        Decision::Refuse(Refusal { gate, in_flight: self.in_flight, limit: self.limit })
+    }
+}

@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::option::OnFull;
+use crate::refusal::Gate;
+
+fn backend(in_flight: u32, limit: u32, bound: u64) -> BackendView {
+    BackendView { limit, in_flight, bound, is_admitted: true, is_failing: false, context_limit: None }
+}
+
+fn pool(backends: &[BackendView]) -> PoolView<'_> {
+    PoolView {
+        backends,
+        waiting: 0,
+        max_waiting: 32,
+        binds_sessions: true,
+        sessions_full: false,
+        on_full: OnFull::Unbound,
+    }
+}
+
+fn ask(bound: Option<Slot>) -> Ask<'static> {
+    Ask { has_session: true, bound, tried: &[], context_tokens: 0, is_queued: false, spread: 7 }
+}
+
+fn grant(slot: Slot, binding: Binding) -> Decision {
+    Decision::Grant { slot, binding }
+}
+
+fn gate(decision: Decision) -> Option<Gate> {
+    match decision {
+        Decision::Refuse(refusal) => Some(refusal.gate),
+        _ => None,
+    }
+}
+
+#[test]
+fn gateway_3_a_new_session_takes_the_fewest_in_flight_relative_to_the_limit_then_the_fewest_bound() {
+    let backends = [backend(2, 4, 0), backend(3, 8, 9), backend(4, 8, 0)];
+    assert_eq!(decide(&pool(&backends), &ask(None)), grant(1, Binding::Made));
+    let backends = [backend(1, 4, 5), backend(2, 8, 4), backend(1, 4, 6)];
+    assert_eq!(decide(&pool(&backends), &ask(None)), grant(1, Binding::Made));
+}
+
+#[test]
+fn gateway_3_a_bound_session_stays_however_loaded_its_backend_is() {
+    let backends = [backend(7, 8, 9), backend(0, 8, 0)];
+    assert_eq!(decide(&pool(&backends), &ask(Some(0))), grant(0, Binding::Kept));
+}
+
+#[test]
+fn gateway_3_a_bound_session_moves_when_its_backend_is_out_full_or_too_small() {
+    let mut backends = [backend(8, 8, 0), backend(0, 8, 0)];
+    assert_eq!(decide(&pool(&backends), &ask(Some(0))), grant(1, Binding::Moved), "full");
+    backends[0] = BackendView { is_admitted: false, ..backend(0, 8, 0) };
+    assert_eq!(decide(&pool(&backends), &ask(Some(0))), grant(1, Binding::Moved), "out");
+    backends[0] = BackendView { context_limit: Some(100), ..backend(0, 8, 0) };
+    let long = Ask { context_tokens: 101, ..ask(Some(0)) };
+    assert_eq!(decide(&pool(&backends), &long), grant(1, Binding::Moved), "too small");
+    let short = Ask { context_tokens: 100, ..ask(Some(0)) };
+    assert_eq!(decide(&pool(&backends), &short), grant(0, Binding::Kept));
+    let tried = Ask { tried: &[0], ..ask(Some(0)) };
+    backends[0] = backend(0, 8, 0);
+    assert_eq!(decide(&pool(&backends), &tried), grant(1, Binding::Moved), "tried");
+}
+
+#[test]
+fn gateway_3_full_waits_then_refuses_and_none_is_503() {
+    let full = [backend(8, 8, 0), backend(8, 8, 0)];
+    assert_eq!(decide(&pool(&full), &ask(None)), Decision::Wait);
+    let no_queue = PoolView { waiting: 32, ..pool(&full) };
+    let refused = decide(&no_queue, &ask(None));
+    assert_eq!(refused, Decision::Refuse(crate::refusal::Refusal { gate: Gate::QueueFull, in_flight: 16, limit: 16 }));
+    let queued = Ask { is_queued: true, ..ask(None) };
+    assert_eq!(decide(&no_queue, &queued), Decision::Wait, "its place is its own");
+    let out = [BackendView { is_admitted: false, ..backend(0, 8, 0) }];
+    assert_eq!(gate(decide(&pool(&out), &ask(None))), Some(Gate::NoBackend));
+    assert_eq!(gate(decide(&pool(&[]), &ask(Some(3)))), Some(Gate::NoBackend));
+}
+
+#[test]
+fn a_transfer_never_goes_back_to_a_tried_backend() {
+    let backends = [backend(0, 8, 0), backend(8, 8, 0)];
+    let one = Ask { tried: &[0], ..ask(None) };
+    assert_eq!(decide(&pool(&backends), &one), Decision::Wait, "the other one is only full");
+    let both = Ask { tried: &[0, 1], ..ask(None) };
+    assert_eq!(gate(decide(&pool(&backends), &both)), Some(Gate::NoMoreBackends));
+}
+
+#[test]
+fn rulings_1_on_full() {
+    let backends = [backend(0, 8, 0)];
+    let full = |on_full| PoolView { sessions_full: true, on_full, ..pool(&backends) };
+    assert_eq!(decide(&full(OnFull::Unbound), &ask(None)), grant(0, Binding::Absent));
+    assert_eq!(gate(decide(&full(OnFull::Refuse), &ask(None))), Some(Gate::SessionTableFull));
+    assert_eq!(gate(decide(&full(OnFull::EvictIdle), &ask(None))), Some(Gate::SessionTableFull));
+    assert_eq!(decide(&full(OnFull::Refuse), &ask(Some(0))), grant(0, Binding::Kept), "bound sessions go on");
+    let none = Ask { has_session: false, ..ask(None) };
+    assert_eq!(decide(&full(OnFull::Refuse), &none), grant(0, Binding::Absent), "no session needs no place");
+}
+
+#[test]
+fn requests_without_a_session_spread_over_idle_backends() {
+    let backends = [backend(0, 8, 0); 4];
+    let mut seen = [0_u32; 4];
+    for spread in 0..4000 {
+        let none = Ask { has_session: false, spread, ..ask(None) };
+        if let Decision::Grant { slot, .. } = decide(&pool(&backends), &none) {
+            seen[slot] += 1;
+        }
+    }
+    assert!(seen.iter().all(|count| (800..1200).contains(count)), "{seen:?}");
+}
+
+#[test]
+fn a_backend_that_fails_fast_does_not_attract_more() {
+    let backends = [BackendView { is_failing: true, ..backend(0, 8, 0) }, backend(7, 8, 50)];
+    assert_eq!(decide(&pool(&backends), &ask(None)), grant(1, Binding::Made));
+    let alone = [BackendView { is_failing: true, ..backend(0, 8, 0) }];
+    assert_eq!(
+        decide(&pool(&alone), &ask(None)),
+        grant(0, Binding::Made),
+        "but it is still used when it is all there is"
+    );
+}
+
+prop_compose! {
+    fn any_backend()(limit in 0_u32..5, in_flight in 0_u32..6, bound in 0_u64..4, is_admitted: bool, is_failing: bool,
+        context_limit in proptest::option::of(1_u64..4)) -> BackendView {
+        BackendView { limit, in_flight, bound, is_admitted, is_failing, context_limit }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_decision_keeps_every_promise(
+        backends in proptest::collection::vec(any_backend(), 0..6),
+        bound in proptest::option::of(0_usize..6),
+        tried in proptest::collection::vec(0_usize..6, 0..4),
+        has_session: bool, binds_sessions: bool, sessions_full: bool, is_queued: bool,
+        context_tokens in 0_u64..4, spread: u64, waiting in 0_usize..3, max_waiting in 0_usize..3,
+    ) {
+        let pool = PoolView { backends: &backends, waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse };
+        let ask = Ask { has_session, bound, tried: &tried, context_tokens, is_queued, spread };
+        let usable = |slot: usize| {
+            let b = &backends[slot];
+            b.is_admitted && b.in_flight < b.limit && !tried.contains(&slot)
+                && (context_tokens == 0 || b.context_limit.is_none_or(|c| c >= context_tokens))
+        };
+        let any_usable = (0..backends.len()).any(usable);
+        match decide(&pool, &ask) {
+            Decision::Grant { slot, binding } => {
+                prop_assert!(usable(slot));
+                match binding {
+                    Binding::Kept => prop_assert_eq!(bound, Some(slot)),
+                    Binding::Moved => prop_assert!(bound.is_some() && bound != Some(slot)),
+                    Binding::Made => prop_assert!(bound.is_none() && !sessions_full),
+                    Binding::Absent => prop_assert!(!(has_session && binds_sessions)),
+                }
+            }
+            Decision::Wait => prop_assert!(!any_usable && (is_queued || waiting < max_waiting)),
+            Decision::Refuse(refusal) => match refusal.gate {
+                Gate::SessionTableFull => prop_assert!(sessions_full && bound.is_none()),
+                _ => prop_assert!(!any_usable),
+            },
+        }
+    }
+}

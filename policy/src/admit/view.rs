@@ -1,0 +1,72 @@
+//! What a decision reads.
+
+use crate::option::OnFull;
+
+/// A backend's place in its pool's list; stable while it holds leases or bindings.
+pub type Slot = usize;
+
+/// One backend, as a decision sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackendView {
+    /// Leases it may hold.
+    pub limit: u32,
+    /// Leases it holds.
+    pub in_flight: u32,
+    /// Sessions bound to it.
+    pub bound: u64,
+    /// Healthy, not banned, not draining, not removed.
+    pub is_admitted: bool,
+    /// Requests failed on it a moment ago: it is chosen last, because a backend that fails fast looks idle.
+    pub is_failing: bool,
+    /// Largest context in tokens, when stated.
+    pub context_limit: Option<u64>,
+}
+
+impl BackendView {
+    /// Whether it has room for one more lease.
+    pub fn has_room(&self) -> bool {
+        self.in_flight < self.limit
+    }
+}
+
+/// A pool, as a decision sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct PoolView<'a> {
+    /// By slot.
+    pub backends: &'a [BackendView],
+    /// Requests in the queue.
+    pub waiting: usize,
+    /// How many may be.
+    pub max_waiting: usize,
+    /// Whether sessions are bound at all.
+    pub binds_sessions: bool,
+    /// Whether the binding table has no place left.
+    pub sessions_full: bool,
+    /// What that means for a new session.
+    pub on_full: OnFull,
+}
+
+/// A request for one lease.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// It has a session.
+    pub has_session: bool,
+    /// Where the session is bound.
+    pub bound: Option<Slot>,
+    /// Backends that must not be chosen.
+    pub tried: &'a [Slot],
+    /// Total tokens that must fit; 0 when unstated.
+    pub context_tokens: u64,
+    /// It holds a place in the queue already.
+    pub is_queued: bool,
+    /// Spreads ties: a hash of the session, or a running number.
+    pub spread: u64,
+}
+
+impl Ask<'_> {
+    /// Whether this backend could serve the request, room left aside.
+    pub fn suits(&self, backend: &BackendView) -> bool {
+        backend.is_admitted
+            && (self.context_tokens == 0 || backend.context_limit.is_none_or(|c| c >= self.context_tokens))
+    }
+}

@@ -1,0 +1,3 @@
+//! What is read of request bodies.
+
+pub mod peek;

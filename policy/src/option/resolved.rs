@@ -1,0 +1,287 @@
+//! From the options that a route sets to the values that the program reads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::catalogue::{CATALOGUE, Preset, find};
+use super::kind::Value;
+use crate::retry::RetryOn;
+use crate::session::SourceList;
+
+/// How turns find their backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Affinity {
+    /// Durable binding in the control plane.
+    Binding,
+    /// None.
+    Off,
+}
+
+/// What a full binding table means for a new session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFull {
+    /// Served without a binding.
+    Unbound,
+    /// Refused.
+    Refuse,
+    /// The oldest idle binding makes room.
+    EvictIdle,
+}
+
+/// When a client needs a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthMode {
+    /// Required once any key exists; before that, loopback only.
+    Auto,
+    /// Always.
+    Required,
+    /// Open while no key exists.
+    OpenIfUnconfigured,
+    /// Never.
+    Off,
+}
+
+/// Which failures of real traffic take a backend out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassiveBan {
+    /// Connect errors.
+    Connect,
+    /// None.
+    Off,
+}
+
+/// Further backends tried after the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RetryTries {
+    /// At most this many.
+    AtMost(u32),
+    /// Every other backend once.
+    All,
+}
+
+impl RetryTries {
+    /// Whether another try may follow `done` tries that failed.
+    pub fn allows(self, done: u32) -> bool {
+        match self {
+            RetryTries::AtMost(more) => done <= more,
+            RetryTries::All => true,
+        }
+    }
+}
+
+/// The options that a route document sets, checked, by name.
+pub type OptionSet = BTreeMap<&'static str, Value>;
+
+/// Every option's effective value. Field names are option names; units are in the types.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is the catalogue's option of that name, described there")]
+pub struct RouteOptions {
+    pub affinity: Affinity,
+    pub session_sources: SourceList,
+    pub max_sessions: u64,
+    pub on_full: OnFull,
+    pub session_idle_ttl: Option<Duration>,
+    pub max_concurrency: u32,
+    pub max_waiting: u32,
+    pub queue_timeout: Duration,
+    pub health_check_interval: Duration,
+    pub health_timeout: Duration,
+    pub health_failures: u32,
+    pub health_successes: u32,
+    pub health_ban_ttl: Option<Duration>,
+    pub health_probe_path: String,
+    pub passive_ban: PassiveBan,
+    pub retry_on: RetryOn,
+    pub max_more_tries: RetryTries,
+    pub connect_timeout: Duration,
+    pub upstream_timeout: Duration,
+    pub max_body_size: u64,
+    pub auth: AuthMode,
+    pub forward_authorization: bool,
+    pub expose_routed: bool,
+}
+
+impl RouteOptions {
+    /// The effective options of a route that sets `set` under `preset`.
+    pub fn resolve(preset: Preset, set: &OptionSet) -> Self {
+        let read = Reader { preset, set };
+        Self {
+            affinity: match read.word("affinity") {
+                "off" => Affinity::Off,
+                _ => Affinity::Binding,
+            },
+            session_sources: SourceList::new(&read.words("session_sources"), &read.texts("extra_session_headers")),
+            max_sessions: read.int("max_sessions"),
+            on_full: match read.word("on_full") {
+                "refuse" => OnFull::Refuse,
+                "evict_idle" => OnFull::EvictIdle,
+                _ => OnFull::Unbound,
+            },
+            session_idle_ttl: read.optional_duration("session_idle_ttl"),
+            max_concurrency: read.small("max_concurrency"),
+            max_waiting: read.small("max_waiting"),
+            queue_timeout: read.duration("queue_timeout"),
+            health_check_interval: read.duration("health_check_interval"),
+            health_timeout: read.duration("health_timeout"),
+            health_failures: read.small("health_failures"),
+            health_successes: read.small("health_successes"),
+            health_ban_ttl: read.optional_duration("health_ban_ttl"),
+            health_probe_path: read.texts("health_probe_path").into_iter().next().unwrap_or_default(),
+            passive_ban: match read.word("passive_ban") {
+                "off" => PassiveBan::Off,
+                _ => PassiveBan::Connect,
+            },
+            retry_on: RetryOn::from_words(&read.words("retry_on")),
+            max_more_tries: match read.value("max_more_tries") {
+                Some(Value::Int(more)) => RetryTries::AtMost(u32::try_from(more).unwrap_or(u32::MAX)),
+                _ => RetryTries::All,
+            },
+            connect_timeout: read.duration("connect_timeout"),
+            upstream_timeout: read.duration("upstream_timeout"),
+            max_body_size: match read.value("max_body_size") {
+                Some(Value::Bytes(size)) => size,
+                _ => 0,
+            },
+            auth: match read.word("auth") {
+                "required" => AuthMode::Required,
+                "open-if-unconfigured" => AuthMode::OpenIfUnconfigured,
+                "off" => AuthMode::Off,
+                _ => AuthMode::Auto,
+            },
+            forward_authorization: read.flag("forward_authorization"),
+            expose_routed: read.flag("expose_routed"),
+        }
+    }
+}
+
+impl Default for RouteOptions {
+    fn default() -> Self {
+        Self::resolve(Preset::None, &OptionSet::new())
+    }
+}
+
+/// Every option with its effective value as text, and whether the route sets it.
+pub fn effective(preset: Preset, set: &OptionSet) -> Vec<(&'static str, String, bool)> {
+    let read = Reader { preset, set };
+    CATALOGUE
+        .iter()
+        .map(|option| {
+            let value = read.value(option.name).map(|value| value.to_string()).unwrap_or_default();
+            (option.name, value, set.contains_key(option.name))
+        })
+        .collect()
+}
+
+/// Reads values by name. The fallbacks are never reached: values were checked by their kind, and a test of the catalogue
+/// parses each default.
+struct Reader<'a> {
+    preset: Preset,
+    set: &'a OptionSet,
+}
+
+impl Reader<'_> {
+    fn value(&self, name: &str) -> Option<Value> {
+        self.set.get(name).cloned().or_else(|| find(name)?.default_value(self.preset))
+    }
+
+    fn word(&self, name: &str) -> &'static str {
+        match self.value(name) {
+            Some(Value::Word(word)) => word,
+            _ => "",
+        }
+    }
+
+    fn words(&self, name: &str) -> Vec<&'static str> {
+        match self.value(name) {
+            Some(Value::Words(words)) => words,
+            _ => Vec::new(),
+        }
+    }
+
+    fn texts(&self, name: &str) -> Vec<String> {
+        match self.value(name) {
+            Some(Value::Texts(texts)) => texts,
+            _ => Vec::new(),
+        }
+    }
+
+    fn int(&self, name: &str) -> u64 {
+        match self.value(name) {
+            Some(Value::Int(number)) => number,
+            _ => 0,
+        }
+    }
+
+    fn small(&self, name: &str) -> u32 {
+        u32::try_from(self.int(name)).unwrap_or(u32::MAX)
+    }
+
+    fn duration(&self, name: &str) -> Duration {
+        self.optional_duration(name).unwrap_or_default()
+    }
+
+    fn optional_duration(&self, name: &str) -> Option<Duration> {
+        match self.value(name) {
+            Some(Value::Duration(span)) => Some(span),
+            _ => None,
+        }
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        matches!(self.value(name), Some(Value::Bool(true)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_option_of_the_catalogue_is_left_unread() {
+        // Each option set to a value unlike its default must change the resolved options.
+        let defaults = RouteOptions::default();
+        let others = [
+            ("affinity", "off"),
+            ("session_sources", "body.user"),
+            ("extra_session_headers", "x-smg-routing-key"),
+            ("max_sessions", "2"),
+            ("on_full", "refuse"),
+            ("session_idle_ttl", "none"),
+            ("max_concurrency", "7"),
+            ("max_waiting", "0"),
+            ("queue_timeout", "1s"),
+            ("health_check_interval", "3s"),
+            ("health_timeout", "1s"),
+            ("health_failures", "3"),
+            ("health_successes", "3"),
+            ("health_ban_ttl", "none"),
+            ("health_probe_path", "/health"),
+            ("passive_ban", "off"),
+            ("retry_on", "none"),
+            ("max_more_tries", "all"),
+            ("connect_timeout", "1s"),
+            ("upstream_timeout", "1s"),
+            ("max_body_size", "1KiB"),
+            ("auth", "required"),
+            ("forward_authorization", "true"),
+            ("expose_routed", "false"),
+        ];
+        assert_eq!(others.len(), CATALOGUE.len());
+        for (name, text) in others {
+            let option = find(name).unwrap();
+            let set = OptionSet::from([(option.name, option.kind.parse_text(text).unwrap())]);
+            assert_ne!(RouteOptions::resolve(Preset::None, &set), defaults, "{name}");
+            let shown = effective(Preset::None, &set);
+            let row = shown.iter().find(|row| row.0 == name).unwrap();
+            assert_eq!((row.1.as_str(), row.2), (text, true));
+        }
+    }
+
+    #[test]
+    fn tries() {
+        assert!(RetryTries::AtMost(2).allows(2));
+        assert!(!RetryTries::AtMost(2).allows(3));
+        assert!(!RetryTries::AtMost(0).allows(1));
+        assert!(RetryTries::All.allows(1000));
+    }
+}

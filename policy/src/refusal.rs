@@ -1,0 +1,120 @@
+//! Every way in which the control plane refuses a request, with its status: one table of data (gateway.md §3, rulings §1
+//! and §4, conventions §1).
+
+use std::fmt;
+
+/// The rule that refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Gate {
+    /// No route of that name.
+    UnknownRoute,
+    /// No backend is healthy and admitted.
+    NoBackend,
+    /// Every candidate is full, and so is the queue (or there is none).
+    QueueFull,
+    /// Every candidate stayed full for the whole queue timeout.
+    QueueTimeout,
+    /// The binding table is full and the route's `on_full` is `refuse`.
+    SessionTableFull,
+    /// A transfer found no backend that was not tried.
+    NoMoreBackends,
+    /// The control plane can't be reached, or can't decide now.
+    ControlPlaneUnavailable,
+}
+
+impl Gate {
+    /// Every gate, for metrics and tests.
+    pub const ALL: [Gate; 7] = [
+        Gate::UnknownRoute,
+        Gate::NoBackend,
+        Gate::QueueFull,
+        Gate::QueueTimeout,
+        Gate::SessionTableFull,
+        Gate::NoMoreBackends,
+        Gate::ControlPlaneUnavailable,
+    ];
+
+    /// `429`: capacity exists but is busy. `503`: none exists.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Gate::UnknownRoute => 404,
+            Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => 429,
+            Gate::NoBackend | Gate::ControlPlaneUnavailable => 503,
+            Gate::NoMoreBackends => 502,
+        }
+    }
+
+    /// Seconds, for each 429 and 503: clients obey it.
+    pub fn retry_after_s(self) -> Option<u32> {
+        match self {
+            Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::ControlPlaneUnavailable => Some(1),
+            Gate::NoBackend => Some(5),
+            Gate::UnknownRoute | Gate::NoMoreBackends => None,
+        }
+    }
+
+    /// The error's `code` and the metric label.
+    pub fn code(self) -> &'static str {
+        match self {
+            Gate::UnknownRoute => "unknown_route",
+            Gate::NoBackend => "no_backend",
+            Gate::QueueFull => "queue_full",
+            Gate::QueueTimeout => "queue_timeout",
+            Gate::SessionTableFull => "session_table_full",
+            Gate::NoMoreBackends => "no_more_backends",
+            Gate::ControlPlaneUnavailable => "control_plane_unavailable",
+        }
+    }
+
+    /// One sentence for the client.
+    pub fn detail(self) -> &'static str {
+        match self {
+            Gate::UnknownRoute => "no route answers this path",
+            Gate::NoBackend => "no backend is healthy and admitted; try again later",
+            Gate::QueueFull => "all backends are busy and the queue is full; try again",
+            Gate::QueueTimeout => "all backends stayed busy for the whole queue timeout; try again",
+            Gate::SessionTableFull => "the session table is full; running sessions go on, new ones are refused",
+            Gate::NoMoreBackends => "every backend was tried",
+            Gate::ControlPlaneUnavailable => "the router can't reach its control plane; try again",
+        }
+    }
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// A refusal with the load that it was decided on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// The rule.
+    pub gate: Gate,
+    /// Leases over the candidates.
+    pub in_flight: u32,
+    /// Their limits together.
+    pub limit: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_429_and_503_carries_retry_after() {
+        for gate in Gate::ALL {
+            let needs = matches!(gate.http_status(), 429 | 503);
+            assert_eq!(gate.retry_after_s().is_some(), needs, "{gate}");
+        }
+    }
+
+    #[test]
+    fn gateway_3_statuses() {
+        assert_eq!(Gate::QueueFull.http_status(), 429);
+        assert_eq!(Gate::QueueFull.retry_after_s(), Some(1));
+        assert_eq!(Gate::QueueTimeout.http_status(), 429);
+        assert_eq!(Gate::QueueTimeout.retry_after_s(), Some(1));
+        assert_eq!(Gate::NoBackend.http_status(), 503);
+    }
+}

@@ -1,0 +1,220 @@
+//! The ordered sources of a session id (rulings §2, gateway.md §2, payloads.md §2). The first acceptable value wins.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName};
+use serde_json::value::RawValue;
+
+use crate::body::peek::{self, Peek};
+
+/// Longest session id, in characters. A longer one is passed over (rulings §2).
+pub const MAX_ID_CHARS: usize = 256;
+
+/// One place that may hold a session id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A request header.
+    Header {
+        /// Its name.
+        name: HeaderName,
+        /// `header.<name>`, for `X-Routed-Source`.
+        label: String,
+    },
+    /// `session_id` in `metadata` or `litellm_metadata`.
+    SessionId(Space),
+    /// `session_id` in the object, or the JSON text, that is `user_id`.
+    UserSessionId(Space),
+    /// `user_id` as a plain string.
+    UserId(Space),
+    /// The Responses API's `conversation`: an id, or an object with one.
+    Conversation,
+    /// `prompt_cache_key`.
+    PromptCacheKey,
+    /// `user`, a string.
+    User,
+    /// The content of the first user message. Approximate.
+    FirstUserMessage,
+}
+
+/// The two metadata objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// `metadata`
+    Metadata,
+    /// `litellm_metadata`
+    Litellm,
+}
+
+/// A session id and where it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// The id, verbatim. Never logged, never sent anywhere.
+    pub id: Cow<'a, [u8]>,
+    /// `X-Routed-Source` (payloads.md §2.2).
+    pub source: &'a str,
+}
+
+/// A route's sources, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceList {
+    sources: Vec<Source>,
+    reads_body: bool,
+}
+
+impl SourceList {
+    /// From the option's words, with extra headers after the last header source.
+    pub fn new(words: &[&'static str], extra_headers: &[String]) -> Self {
+        let mut sources: Vec<Source> = words.iter().filter_map(|word| Source::from_word(word)).collect();
+        let after_headers =
+            sources.iter().rposition(|source| matches!(source, Source::Header { .. })).map_or(0, |at| at + 1);
+        let extra = extra_headers.iter().filter_map(|name| Source::header(name));
+        sources.splice(after_headers..after_headers, extra);
+        let reads_body = sources.iter().any(|source| !matches!(source, Source::Header { .. }));
+        Self { sources, reads_body }
+    }
+
+    /// Whether any source is in the body.
+    pub fn reads_body(&self) -> bool {
+        self.reads_body
+    }
+
+    /// The header sources, which are not passed on to backends.
+    pub fn headers(&self) -> impl Iterator<Item = &HeaderName> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::Header { name, .. } => Some(name),
+            _ => None,
+        })
+    }
+
+    /// Looks through the sources in order.
+    pub fn find<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Option<Found<'a>> {
+        self.sources.iter().find_map(|source| source.read(headers, body))
+    }
+}
+
+impl Source {
+    fn header(name: &str) -> Option<Self> {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        let label = format!("header.{name}");
+        Some(Self::Header { name, label })
+    }
+
+    fn from_word(word: &str) -> Option<Self> {
+        if let Some(name) = word.strip_prefix("header.") {
+            return Self::header(name);
+        }
+        Some(match word {
+            "body.metadata.session_id" => Self::SessionId(Space::Metadata),
+            "body.litellm_metadata.session_id" => Self::SessionId(Space::Litellm),
+            "body.metadata.user_id.session_id" => Self::UserSessionId(Space::Metadata),
+            "body.litellm_metadata.user_id.session_id" => Self::UserSessionId(Space::Litellm),
+            "body.metadata.user_id" => Self::UserId(Space::Metadata),
+            "body.litellm_metadata.user_id" => Self::UserId(Space::Litellm),
+            "body.conversation" => Self::Conversation,
+            "body.prompt_cache_key" => Self::PromptCacheKey,
+            "body.user" => Self::User,
+            "body.first_user_message" => Self::FirstUserMessage,
+            _ => return None,
+        })
+    }
+
+    fn read<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Option<Found<'a>> {
+        if let Self::Header { name, label } = self {
+            let mut values = headers.get_all(name).iter();
+            let value = values.next()?;
+            // A header sent twice names no session (routing.md §4).
+            let is_single = values.next().is_none();
+            return (is_single && is_acceptable(value.as_bytes()))
+                .then(|| Found { id: Cow::Borrowed(value.as_bytes()), source: label });
+        }
+        let body = body?;
+        let (id, source) = match self {
+            Self::Header { .. } => return None,
+            Self::SessionId(space) => {
+                (peek::field(space.raw(body)?, "session_id").and_then(text_or_number)?, space.pick("session_id"))
+            }
+            Self::UserSessionId(space) => {
+                let user = peek::field(space.raw(body)?, "user_id")?;
+                if user.get().starts_with('{') {
+                    (peek::field(user, "session_id").and_then(text_or_number)?, space.pick("user_id.session_id"))
+                } else {
+                    let inner = peek::string(user)?;
+                    (json_session_id(&inner)?, space.pick("user_id[json].session_id"))
+                }
+            }
+            Self::UserId(space) => {
+                (peek::field(space.raw(body)?, "user_id").and_then(text)?, space.pick("user_id[plain]"))
+            }
+            Self::Conversation => {
+                let raw = body.conversation?;
+                let id = if raw.get().starts_with('{') { peek::field(raw, "id")? } else { raw };
+                (text(id)?, "body.conversation")
+            }
+            Self::PromptCacheKey => (text(body.prompt_cache_key?)?, "body.prompt_cache_key"),
+            Self::User => (text(body.user?)?, "body.user"),
+            Self::FirstUserMessage => {
+                let content = peek::first_user_content(body.messages.or(body.input)?)?;
+                // Of any length: it is a message, not an id.
+                return Some(Found { id: Cow::Borrowed(content.get().as_bytes()), source: "body.first_user_message" });
+            }
+        };
+        Some(Found { id, source })
+    }
+}
+
+impl Space {
+    fn raw<'a>(self, body: &Peek<'a>) -> Option<&'a RawValue> {
+        match self {
+            Self::Metadata => body.metadata,
+            Self::Litellm => body.litellm_metadata,
+        }
+    }
+
+    fn pick(self, field: &str) -> &'static str {
+        match (self, field) {
+            (Self::Metadata, "session_id") => "body.metadata.session_id",
+            (Self::Metadata, "user_id.session_id") => "body.metadata.user_id.session_id",
+            (Self::Metadata, "user_id[json].session_id") => "body.metadata.user_id[json].session_id",
+            (Self::Metadata, _) => "body.metadata.user_id[plain]",
+            (Self::Litellm, "session_id") => "body.litellm_metadata.session_id",
+            (Self::Litellm, "user_id.session_id") => "body.litellm_metadata.user_id.session_id",
+            (Self::Litellm, "user_id[json].session_id") => "body.litellm_metadata.user_id[json].session_id",
+            (Self::Litellm, _) => "body.litellm_metadata.user_id[plain]",
+        }
+    }
+}
+
+/// Not blank, and not too long.
+fn is_acceptable(id: &[u8]) -> bool {
+    let is_blank = id.iter().all(|c| matches!(c, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c));
+    // Continuation bytes do not start a character.
+    let chars = id.iter().filter(|c| **c & 0xc0 != 0x80).count();
+    !is_blank && chars <= MAX_ID_CHARS
+}
+
+fn text(raw: &RawValue) -> Option<Cow<'_, [u8]>> {
+    let id = match peek::string(raw)? {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    };
+    is_acceptable(&id).then_some(id)
+}
+
+/// A number's literal text is kept: ids differ where a float would not (payloads.md §2.1).
+fn text_or_number(raw: &RawValue) -> Option<Cow<'_, [u8]>> {
+    let literal = raw.get();
+    if literal.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+        return is_acceptable(literal.as_bytes()).then_some(Cow::Borrowed(literal.as_bytes()));
+    }
+    text(raw)
+}
+
+fn json_session_id<'a>(inner: &str) -> Option<Cow<'a, [u8]>> {
+    let raw: &RawValue = serde_json::from_str(inner).ok()?;
+    let id = text_or_number(peek::field(raw, "session_id")?)?;
+    Some(Cow::Owned(id.into_owned()))
+}
+
+#[cfg(test)]
+#[path = "extract/tests.rs"]
+mod tests;

@@ -1,0 +1,117 @@
+use http::HeaderValue;
+
+use super::*;
+use crate::option::catalogue::SESSION_SOURCES;
+
+fn all() -> SourceList {
+    SourceList::new(SESSION_SOURCES, &[])
+}
+
+fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    pairs.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect()
+}
+
+fn found(pairs: &[(&'static str, &'static str)], body: &str) -> Option<(String, String)> {
+    let (list, headers) = (all(), headers(pairs));
+    let peek = Peek::read(body.as_bytes());
+    let found = list.find(&headers, peek.as_ref())?;
+    Some((String::from_utf8(found.id.into_owned()).unwrap(), found.source.to_owned()))
+}
+
+fn expect(pairs: &[(&'static str, &'static str)], body: &str, id: &str, source: &str) {
+    assert_eq!(found(pairs, body), Some((id.to_owned(), source.to_owned())), "{body}");
+}
+
+#[test]
+fn rulings_2_headers_in_order() {
+    expect(&[("x-session-id", "b"), ("x-session-affinity", "a")], "", "a", "header.x-session-affinity");
+    expect(&[("x-session-id", "b"), ("x-claude-code-session-id", "c")], "", "c", "header.x-claude-code-session-id");
+    expect(&[("x-session-affinity", "  "), ("x-session-id", "b")], "", "b", "header.x-session-id");
+    expect(&[("x-session-id", "b")], r#"{"user": "u"}"#, "b", "header.x-session-id");
+}
+
+#[test]
+fn headers_that_name_no_session() {
+    let mut twice = headers(&[("x-session-id", "a")]);
+    twice.append("x-session-id", HeaderValue::from_static("b"));
+    assert_eq!(all().find(&twice, None), None);
+    let at_the_bound = HeaderValue::from_str(&"x".repeat(256)).unwrap();
+    let over_it = HeaderValue::from_str(&"x".repeat(257)).unwrap();
+    assert!(
+        all().find(&HeaderMap::from_iter([(HeaderName::from_static("x-session-id"), at_the_bound)]), None).is_some()
+    );
+    assert!(all().find(&HeaderMap::from_iter([(HeaderName::from_static("x-session-id"), over_it)]), None).is_none());
+}
+
+#[test]
+fn rulings_2_body_fields_in_order() {
+    let rows = [
+        (
+            r#"{"metadata": {"session_id": "m"}, "litellm_metadata": {"session_id": "l"}}"#,
+            "m",
+            "body.metadata.session_id",
+        ),
+        (
+            r#"{"metadata": {"user_id": "p"}, "litellm_metadata": {"session_id": "l"}}"#,
+            "l",
+            "body.litellm_metadata.session_id",
+        ),
+        (r#"{"metadata": {"user_id": {"session_id": 7}}}"#, "7", "body.metadata.user_id.session_id"),
+        (r#"{"metadata": {"user_id": "{\"session_id\": \"j\"}"}}"#, "j", "body.metadata.user_id[json].session_id"),
+        (r#"{"metadata": {"user_id": "{\"x\": 1}"}}"#, "{\"x\": 1}", "body.metadata.user_id[plain]"),
+        (r#"{"litellm_metadata": {"user_id": "123"}, "user": "u"}"#, "123", "body.litellm_metadata.user_id[plain]"),
+        (r#"{"conversation": "c", "prompt_cache_key": "p", "user": "u"}"#, "c", "body.conversation"),
+        (r#"{"conversation": {"id": "c"}, "user": "u"}"#, "c", "body.conversation"),
+        (r#"{"user": "u", "prompt_cache_key": "p"}"#, "p", "body.prompt_cache_key"),
+        (r#"{"messages": [{"role": "user", "content": "hi"}], "user": "\u00fc"}"#, "ü", "body.user"),
+        (
+            r#"{"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]}"#,
+            "\"hi\"",
+            "body.first_user_message",
+        ),
+        (r#"{"input": "once"}"#, "\"once\"", "body.first_user_message"),
+        (r#"{"metadata": {"session_id": 123456789012345678}}"#, "123456789012345678", "body.metadata.session_id"),
+    ];
+    for (body, id, source) in rows {
+        expect(&[], body, id, source);
+    }
+}
+
+#[test]
+fn values_that_name_no_session() {
+    for body in [
+        "",
+        "not json",
+        "[]",
+        "7",
+        "{",
+        r#"{"user": 7}"#,
+        r#"{"user": " \t"}"#,
+        r#"{"user": null}"#,
+        r#"{"metadata": {"session_id": true}}"#,
+        r#"{"metadata": {"user_id": 5}}"#,
+        r#"{"metadata": "x"}"#,
+        r#"{"metadata": {"user_id": {}}}"#,
+        r#"{"messages": []}"#,
+        r#"{"messages": [{"role": "assistant", "content": "x"}]}"#,
+        r#"{"user": "u"} trailing"#,
+        r#"{"user": "\ud800"}"#,
+    ] {
+        assert_eq!(found(&[], body), None, "{body}");
+    }
+    let long = format!(r#"{{"user": "{}"}}"#, "x".repeat(257));
+    assert_eq!(found(&[], &long), None);
+}
+
+#[test]
+fn extra_headers_come_after_the_header_sources() {
+    let list = SourceList::new(&["header.x-session-id", "body.user"], &["x-smg-routing-key".to_owned()]);
+    let both = headers(&[("x-smg-routing-key", "k"), ("x-session-id", "s")]);
+    assert_eq!(list.find(&both, None).unwrap().source, "header.x-session-id");
+    let only = headers(&[("x-smg-routing-key", "k")]);
+    let peek = Peek::read(br#"{"user": "u"}"#);
+    assert_eq!(list.find(&only, peek.as_ref()).unwrap().source, "header.x-smg-routing-key");
+    assert_eq!(list.headers().count(), 2);
+    assert!(list.reads_body());
+    assert!(!SourceList::new(&["header.x-session-id"], &[]).reads_body());
+}

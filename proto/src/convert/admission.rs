@@ -1,0 +1,85 @@
+//! Gates, refusals, failures.
+
+use router_policy::refusal::{Gate, Refusal};
+use router_policy::retry::Failure;
+
+use crate::v1;
+
+impl From<Gate> for v1::Gate {
+    fn from(gate: Gate) -> Self {
+        match gate {
+            Gate::UnknownRoute => Self::UnknownRoute,
+            Gate::NoBackend => Self::NoBackend,
+            Gate::QueueFull => Self::QueueFull,
+            Gate::QueueTimeout => Self::QueueTimeout,
+            Gate::SessionTableFull => Self::SessionTableFull,
+            Gate::NoMoreBackends => Self::NoMoreBackends,
+            Gate::ControlPlaneUnavailable => Self::ControlPlaneUnavailable,
+        }
+    }
+}
+
+impl From<v1::Gate> for Gate {
+    /// A gate that a newer control plane has invented is a refusal all the same; its status and detail come with it.
+    fn from(gate: v1::Gate) -> Self {
+        match gate {
+            v1::Gate::UnknownRoute => Self::UnknownRoute,
+            v1::Gate::NoBackend => Self::NoBackend,
+            v1::Gate::QueueFull => Self::QueueFull,
+            v1::Gate::QueueTimeout => Self::QueueTimeout,
+            v1::Gate::SessionTableFull => Self::SessionTableFull,
+            v1::Gate::NoMoreBackends => Self::NoMoreBackends,
+            v1::Gate::Unspecified | v1::Gate::ControlPlaneUnavailable => Self::ControlPlaneUnavailable,
+        }
+    }
+}
+
+impl From<Refusal> for v1::Refused {
+    fn from(refusal: Refusal) -> Self {
+        let gate = refusal.gate;
+        Self {
+            gate: v1::Gate::from(gate).into(),
+            http_status: u32::from(gate.http_status()),
+            retry_after_s: gate.retry_after_s().unwrap_or(0),
+            detail: gate.detail().to_owned(),
+            in_flight: refusal.in_flight,
+            limit: refusal.limit,
+        }
+    }
+}
+
+impl From<Failure> for v1::FailureReason {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Connect => Self::Connect,
+            Failure::HeaderTimeout => Self::HeaderTimeout,
+            Failure::Status(_) => Self::Status,
+        }
+    }
+}
+
+impl v1::Mode {
+    /// The word of `X-Routed-Mode` (rulings §4).
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Unspecified => "unknown",
+            Self::Bound => "bound",
+            Self::New => "new",
+            Self::Moved => "moved",
+            Self::LeastConn => "least_conn",
+            Self::Static => "static",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gates_survive_the_wire() {
+        for gate in Gate::ALL {
+            assert_eq!(Gate::from(v1::Gate::from(gate)), gate);
+        }
+    }
+}

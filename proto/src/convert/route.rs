@@ -1,0 +1,77 @@
+//! Routes as replicas get them.
+
+use router_policy::ids::{BackendId, RouteName};
+use router_policy::option::{OptionSet, Preset};
+use router_policy::route::validate::parse_option;
+use router_policy::route::{BackendSpec, RouteSpec};
+
+use super::InvalidMessage;
+use crate::v1;
+
+/// The key under which a message carries the preset among the options.
+const PRESET: &str = "preset";
+
+/// The route without its backends' states; the caller fills those in.
+impl From<&RouteSpec> for v1::Route {
+    fn from(route: &RouteSpec) -> Self {
+        let mut options: std::collections::HashMap<String, String> =
+            route.set.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
+        options.insert(PRESET.to_owned(), route.preset.name().to_owned());
+        Self { name: route.name.to_string(), is_default: route.is_default, options, backends: Vec::new() }
+    }
+}
+
+/// Options that this version does not know, or whose value it can't read, keep their default: a newer control plane may
+/// know more.
+impl TryFrom<&v1::Route> for RouteSpec {
+    type Error = InvalidMessage;
+
+    fn try_from(route: &v1::Route) -> Result<Self, InvalidMessage> {
+        let name = RouteName::new(&route.name).map_err(|error| InvalidMessage::new("route.name", error.to_string()))?;
+        let preset = route.options.get(PRESET).and_then(|text| Preset::parse(text)).unwrap_or_default();
+        let set: OptionSet = route
+            .options
+            .iter()
+            .filter(|(key, _)| *key != PRESET)
+            .filter_map(|(key, text)| parse_option(key, &serde_json::Value::String(text.clone())).ok())
+            .collect();
+        let backends = route.backends.iter().map(BackendSpec::try_from).collect::<Result<_, _>>()?;
+        Ok(Self { name, is_default: route.is_default, preset, set, backends })
+    }
+}
+
+impl TryFrom<&v1::Backend> for BackendSpec {
+    type Error = InvalidMessage;
+
+    fn try_from(backend: &v1::Backend) -> Result<Self, InvalidMessage> {
+        let id = BackendId::new(&backend.address)
+            .map_err(|error| InvalidMessage::new("backend.address", error.to_string()))?;
+        Ok(Self {
+            id,
+            name: (!backend.name.is_empty()).then(|| backend.name.clone()),
+            max_concurrency: Some(backend.limit),
+            health_path: None,
+            context_limit: (backend.context_limit != 0).then_some(backend.context_limit),
+            dp_size: (backend.dp_size != 0).then_some(backend.dp_size),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use router_policy::route::parse_route;
+
+    use super::*;
+
+    #[test]
+    fn a_route_s_options_survive_the_wire_and_unknown_ones_are_passed_over() {
+        let document = serde_json::json!({"name": "chat", "default": true, "preset": "gateway",
+            "options": {"max_waiting": 3, "retry_on": ["connect", "503"], "session_idle_ttl": "none"}});
+        let route = parse_route(&document).unwrap();
+        let mut message = v1::Route::from(&route);
+        message.options.insert("from_the_future".to_owned(), "1".to_owned());
+        assert_eq!(RouteSpec::try_from(&message).unwrap(), route);
+        message.name = "NO".to_owned();
+        assert!(RouteSpec::try_from(&message).is_err());
+    }
+}
