@@ -1,1 +1,3 @@
-//! placeholder
+//! The owner of shared state: leases, bindings, health, configuration.
+
+pub mod store;
