@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName};
 
 pub mod group_commit;
+pub mod health;
 pub mod write_behind;
 
 mod open;
@@ -225,11 +226,7 @@ pub trait Store: Send + Sync + 'static {
     async fn save_leases(&self, put: &[LeaseRow], remove: &[LeaseId]) -> Result<(), StoreError>;
 
     /// Stores and removes marks.
-    async fn save_marks(
-        &self,
-        put: &[MarkRow],
-        remove: &[(RouteName, BackendId, MarkKind)],
-    ) -> Result<(), StoreError>;
+    async fn save_marks(&self, put: &[MarkRow], remove: &[(RouteName, BackendId, MarkKind)]) -> Result<(), StoreError>;
 
     /// Stores a key. [`StoreError::Conflict`] with `keys_name` or `keys_sha256` when another has its name or secret.
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError>;
