@@ -27,7 +27,9 @@ impl Clock {
     /// The instant of a tick, for timers.
     pub fn instant(&self, tick: Tick) -> Instant {
         // A far deadline may not fit; a day is further than any timer here waits without being set anew.
-        self.origin.checked_add(Duration::from_millis(tick.0)).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
+        self.origin
+            .checked_add(Duration::from_millis(tick.0))
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400))
     }
 
     /// A tick as Unix time.

@@ -17,7 +17,7 @@ use router_policy::ids::{BackendId, RouteName};
 use router_policy::route::{BackendSpec, RouteSpec};
 use tokio_util::sync::CancellationToken;
 
-pub use config::ApplyMode;
+pub use config::{ApplyMode, backend_mut};
 pub use start::Parts;
 
 use crate::error::AdminError;
@@ -100,10 +100,8 @@ impl Fleet {
             let problem = "nothing selected; allowed: a port, a backend (host:port or name), a route".to_owned();
             return Err(AdminError::Argument { field: "selector", problem });
         }
-        let port_number = u16::try_from(port).map_err(|_| AdminError::Argument {
-            field: "selector.port",
-            problem: "allowed: 1..=65535".to_owned(),
-        })?;
+        let port_number = u16::try_from(port)
+            .map_err(|_| AdminError::Argument { field: "selector.port", problem: "allowed: 1..=65535".to_owned() })?;
         if !route.is_empty() {
             self.pool(route)?;
         }

@@ -41,8 +41,7 @@ impl MarkJournal {
             return;
         }
         let put: Vec<MarkRow> = changes.values().flatten().cloned().collect();
-        let remove: Vec<Key> =
-            changes.iter().filter(|(_, row)| row.is_none()).map(|(key, _)| key.clone()).collect();
+        let remove: Vec<Key> = changes.iter().filter(|(_, row)| row.is_none()).map(|(key, _)| key.clone()).collect();
         if store.save_marks(&put, &remove).await.is_err() {
             let mut newer = self.changes.lock();
             for (key, row) in changes {

@@ -66,10 +66,7 @@ pub async fn run(
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
         .add_service(CoordinatorServer::with_interceptor(coordinator, check.clone()))
         .add_service(AdminServer::with_interceptor(admin, check))
-        .serve_with_incoming_shutdown(
-            TcpListenerStream::new(listeners.grpc),
-            stop.clone().cancelled_owned(),
-        );
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listeners.grpc), stop.clone().cancelled_owned());
     let http = axum::serve(listeners.http, web::health::router(Arc::clone(&fleet)))
         .with_graceful_shutdown(stop.clone().cancelled_owned());
     let mut servers = tokio::task::JoinSet::new();

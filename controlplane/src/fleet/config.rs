@@ -160,6 +160,12 @@ impl Fleet {
             self.context.committer.flush().await;
         }
         self.store.save_routes(&put, &remove).await?;
+        let gone = gone_backends(&changes, specs, &next);
+        if !gone.is_empty()
+            && let Err(error) = self.store.save_marks(&[], &gone).await
+        {
+            tracing::info!(%error, "marks of removed backends stay in the database until the next change");
+        }
         self.use_specs(&changes, &next);
         *specs = next;
         Ok(changes)
@@ -170,23 +176,20 @@ impl Fleet {
         let mut pools = super::Pools::clone(&self.pools.load());
         for change in changes {
             self.complaints.lock().remove(&change.route);
-            match next.get(&change.route) {
-                Some(spec) => {
-                    let pool = pools.entry(change.route.clone()).or_insert_with(|| {
-                        let metrics = self.metrics.pool(change.route.as_str());
-                        Arc::new(Pool::new(Arc::clone(spec), Arc::clone(&self.context), metrics))
-                    });
-                    pool.install(Arc::clone(spec));
-                    self.hub.put_route(pool.message());
-                    self.prober.follow(pool);
+            if let Some(spec) = next.get(&change.route) {
+                let pool = pools.entry(change.route.clone()).or_insert_with(|| {
+                    let metrics = self.metrics.pool(change.route.as_str());
+                    Arc::new(Pool::new(Arc::clone(spec), Arc::clone(&self.context), metrics))
+                });
+                pool.install(Arc::clone(spec));
+                self.hub.put_route(pool.message());
+                self.prober.follow(pool);
+            } else {
+                if let Some(pool) = pools.remove(&change.route) {
+                    pool.close();
                 }
-                None => {
-                    if let Some(pool) = pools.remove(&change.route) {
-                        pool.close();
-                    }
-                    self.hub.remove_route(change.route.as_str());
-                    self.prober.forget(&change.route);
-                }
+                self.hub.remove_route(change.route.as_str());
+                self.prober.forget(&change.route);
             }
             tracing::info!(route = %change.route, action = ?change.action, "route changed");
         }
@@ -201,6 +204,23 @@ impl Fleet {
             }
         }
     }
+}
+
+/// The marks of backends that a change takes out of their route.
+fn gone_backends(changes: &[RouteChange], before: &Specs, after: &Specs) -> Vec<(RouteName, BackendId, MarkKind)> {
+    let mut gone = Vec::new();
+    for change in changes {
+        let (Some(old), Some(new)) = (before.get(&change.route), after.get(&change.route)) else {
+            continue;
+        };
+        let left = old.backends.iter().filter(|backend| new.backends.iter().all(|kept| kept.id != backend.id));
+        for backend in left {
+            for kind in [MarkKind::Drain, MarkKind::Ban, MarkKind::Unhealthy] {
+                gone.push((change.route.clone(), backend.id.clone(), kind));
+            }
+        }
+    }
+    gone
 }
 
 /// Finds a backend of a route's document.

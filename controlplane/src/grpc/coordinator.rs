@@ -138,14 +138,13 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
                 }
             }
             Some(Kind::Transfer(transfer)) => start_transfer(&pools, op, transfer, caller),
-            // Every message is a sign of life already; a second hello says nothing new.
-            Some(Kind::Heartbeat(_) | Kind::Hello(_)) => {}
             Some(Kind::Goodbye(_)) => return true,
             None if op != 0 => {
                 let kind = Some(server_op::Kind::Unsupported(v1::Unsupported {}));
                 let _ = caller.replies.send(v1::ServerOp { op, kind });
             }
-            None => {}
+            // Every message is a sign of life already; a second hello says nothing new.
+            Some(Kind::Heartbeat(_) | Kind::Hello(_)) | None => {}
         }
     }
     false

@@ -80,9 +80,5 @@ impl Backend {
 
 /// A route's health rules.
 pub(super) fn rules(options: &RouteOptions) -> Rules {
-    Rules {
-        failures: options.health_failures,
-        successes: options.health_successes,
-        ban_ttl: options.health_ban_ttl,
-    }
+    Rules { failures: options.health_failures, successes: options.health_successes, ban_ttl: options.health_ban_ttl }
 }

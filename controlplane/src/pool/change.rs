@@ -98,6 +98,11 @@ impl Pool {
         (state.options.health_check_interval, state.options.health_timeout)
     }
 
+    /// How long an operator's ban lasts that states no time; `None`: until unbanned.
+    pub fn default_ban(&self) -> Option<Duration> {
+        self.state.lock().options.health_ban_ttl
+    }
+
     /// Ends the bindings that `pick` chooses; how many.
     pub fn forget(&self, pick: impl Fn(Fingerprint, &BackendId) -> bool) -> u64 {
         let mut state = self.state.lock();

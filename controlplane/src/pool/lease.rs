@@ -84,9 +84,9 @@ impl Pool {
                 }
                 Decision::Grant { slot, binding } => {
                     if let Some(waiter) = state.waiters.remove(at) {
-                        let waited = waiter.asked.waited + now.since(waiter.since);
-                        self.metrics.waited.observe(waited.as_secs_f64());
-                        let asked = Asked { waited, ..waiter.asked };
+                        let total = waiter.asked.waited + now.since(waiter.since);
+                        self.metrics.waited.observe(total.as_secs_f64());
+                        let asked = Asked { waited: total, ..waiter.asked };
                         self.grant(state, slot, binding, waiter.op, &asked, &waiter.caller, now);
                     }
                 }
@@ -133,7 +133,9 @@ impl Pool {
         let id = backend.spec.id.clone();
         let lease = self.context.next_lease();
         state.count(slot, true);
-        state.leases.insert(lease, Lease { slot, replica: Arc::clone(&caller.replica), fingerprint: asked.fingerprint });
+        state
+            .leases
+            .insert(lease, Lease { slot, replica: Arc::clone(&caller.replica), fingerprint: asked.fingerprint });
         self.context.journal.lease_granted(LeaseRow {
             lease,
             route: self.name.clone(),

@@ -122,12 +122,8 @@ impl Pool {
     pub fn drop_replica(&self, replica: &str) -> usize {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
-        let ended: Vec<LeaseId> = state
-            .leases
-            .iter()
-            .filter(|(_, lease)| &*lease.replica == replica)
-            .map(|(lease, _)| *lease)
-            .collect();
+        let ended: Vec<LeaseId> =
+            state.leases.iter().filter(|(_, lease)| &*lease.replica == replica).map(|(lease, _)| *lease).collect();
         for lease in &ended {
             self.end_lease(&mut state, *lease, now);
         }
@@ -159,10 +155,8 @@ fn take_up(
     replica: &Arc<str>,
     fingerprint: Option<Fingerprint>,
 ) {
-    let slot = state.slot_for(backend, || Backend {
-        is_removed: true,
-        ..Backend::new(BackendSpec::new(backend.clone()))
-    });
+    let slot =
+        state.slot_for(backend, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(backend.clone())) });
     if let Some(binding) = fingerprint.and_then(|session| state.bindings.get_mut(session)) {
         binding.in_flight += 1;
     }

@@ -105,8 +105,8 @@ impl Pool {
         let total = found.len() as u64;
         found.sort_by_key(|(session, binding)| (std::cmp::Reverse(binding.last_used_unix_ms), *session));
         found.truncate(limit);
-        let message = |route: &RouteName, (session, binding): &(Fingerprint, &super::binding::Binding)| {
-            v1::SessionState {
+        let message =
+            |route: &RouteName, (session, binding): &(Fingerprint, &super::binding::Binding)| v1::SessionState {
                 route: route.to_string(),
                 fingerprint: session.to_string(),
                 backend: binding.backend.to_string(),
@@ -116,8 +116,7 @@ impl Pool {
                 moves: binding.moves,
                 in_flight: binding.in_flight,
                 dp_rank: binding.dp_rank,
-            }
-        };
+            };
         (found.iter().map(|row| message(&self.name, row)).collect(), total)
     }
 

@@ -25,9 +25,10 @@ async fn readyz(State(fleet): State<Arc<Fleet>>) -> impl IntoResponse {
     let health = &fleet.store_health;
     let is_ready = health.is_ok();
     let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let error = (!is_ready).then(|| health.state().last_error).flatten();
     let body = json!({
         "ready": is_ready,
-        "database": { "kind": fleet.store.kind(), "ok": is_ready, "error": health.last_error() },
+        "database": { "kind": fleet.store.kind(), "ok": is_ready, "error": error },
     });
     (status, [(header::CONTENT_TYPE, "application/json")], format!("{body}\n"))
 }

@@ -24,7 +24,7 @@ fn state(key: &KeyRow) -> v1::KeyState {
     v1::KeyState {
         id: key.id.clone(),
         name: key.name.clone(),
-        sha256_prefix: key.sha256.iter().take(4).map(|byte| format!("{byte:02x}")).collect(),
+        sha256_prefix: format!("{:08x}", key.sha256.iter().take(4).fold(0, |sum, byte| (sum << 8) | u32::from(*byte))),
         created_unix_ms: key.created_unix_ms,
     }
 }

@@ -24,7 +24,10 @@ struct Watched {
 }
 
 /// The states, first at once.
-pub(super) fn states_stream(fleet: Arc<Fleet>, selected: Selected) -> impl Stream<Item = Result<v1::BackendStates, Status>> {
+pub(super) fn states_stream(
+    fleet: Arc<Fleet>,
+    selected: Selected,
+) -> impl Stream<Item = Result<v1::BackendStates, Status>> {
     let activity = selected.iter().map(|(pool, _)| pool.watch_activity()).collect();
     let watched = Watched { fleet, selected, activity, last: None };
     futures_util::stream::unfold(watched, |mut at| async move {
@@ -33,7 +36,7 @@ pub(super) fn states_stream(fleet: Arc<Fleet>, selected: Selected) -> impl Strea
                 let mut changes: FuturesUnordered<_> = at.activity.iter_mut().map(watch::Receiver::changed).collect();
                 tokio::select! {
                     // A pool's sender lives as long as the pool, and `selected` holds that.
-                    changed = changes.next() => changed?.ok()?,
+                    change = changes.next() => change?.ok()?,
                     () = at.fleet.shutdown().cancelled() => return None,
                 }
                 drop(changes);
