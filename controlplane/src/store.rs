@@ -1,6 +1,6 @@
 //! Storage in words of the domain. Only this module and those below it know SQL.
 //!
-//! Every call is one transaction: when it returns `Ok`, all of it is durable (with SQLite's `synchronous=NORMAL` against
+//! Every call is one transaction: when it returns `Ok`, all of it is durable (with `SQLite`'s `synchronous=NORMAL` against
 //! kill -9, not against power loss), and when it returns an error, none of it is. The store decides nothing and makes no
 //! ids or times: it keeps what it is given. All calls are idempotent, so that a write whose answer was lost may be repeated.
 //!
@@ -16,6 +16,8 @@ pub mod write_behind;
 
 mod open;
 mod postgres;
+mod row;
+mod sql_error;
 mod sqlite;
 
 pub use open::{OpenError, SqliteSync, open};

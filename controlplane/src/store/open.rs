@@ -5,6 +5,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sqlx::migrate::MigrateError;
+use sqlx::postgres::PgConnectOptions;
+
+use super::postgres::PostgresStore;
+use super::sqlite::{self, SqliteStore};
 use super::{Store, StoreError};
 
 /// How hard `SQLite` makes a commit (`PRAGMA synchronous`).
@@ -84,8 +89,72 @@ pub enum OpenError {
     },
 }
 
-/// Opens the database, creates its file when it is `SQLite`, and brings the schema up to date.
-pub async fn open(database_url: &str, _sync: SqliteSync) -> Result<Arc<dyn Store>, OpenError> {
-    let _ = database_url;
-    Err(OpenError::Url { problem: "not written yet".into() })
+/// A database URL, understood.
+#[derive(Debug)]
+enum Target {
+    Sqlite(PathBuf),
+    Postgres(Box<PgConnectOptions>),
 }
+
+fn parse(database_url: &str) -> Result<Target, OpenError> {
+    let wrong = |problem: &str| OpenError::Url { problem: problem.into() };
+    let (scheme, rest) = database_url.split_once(':').ok_or_else(|| wrong("no scheme"))?;
+    match scheme {
+        "sqlite" => match rest.strip_prefix("//").unwrap_or(rest) {
+            "" => Err(wrong("no path after sqlite:")),
+            ":memory:" => Err(wrong("a database in memory would lose everything at a restart")),
+            path if path.contains('?') => Err(wrong("options after ? are not taken")),
+            path => Ok(Target::Sqlite(path.into())),
+        },
+        "postgres" | "postgresql" => match database_url.parse::<PgConnectOptions>() {
+            Ok(options) => Ok(Target::Postgres(Box::new(options))),
+            // The text of the cause may repeat a part of the URL.
+            Err(_) => Err(wrong("not a valid Postgres URL; is every special character of the password %-encoded?")),
+        },
+        _ => Err(wrong("unknown scheme")),
+    }
+}
+
+/// Opens the database, creates its file when it is `SQLite`, and brings the schema up to date.
+pub async fn open(database_url: &str, sync: SqliteSync) -> Result<Arc<dyn Store>, OpenError> {
+    match parse(database_url)? {
+        Target::Sqlite(path) => open_sqlite(path, sync).await,
+        Target::Postgres(options) => open_postgres(*options).await,
+    }
+}
+
+async fn open_sqlite(path: PathBuf, sync: SqliteSync) -> Result<Arc<dyn Store>, OpenError> {
+    let place = path.display().to_string();
+    // A few system calls on a local file.
+    let exclusive = sqlite::file::claim(&path)?;
+    let opened = SqliteStore::open(&sqlite::file::options(&path, sync), exclusive).await;
+    let store = opened.map_err(|error| OpenError::Refused { place: place.clone(), problem: error.into() })?;
+    store.migrate().await.map_err(|error| schema(place, error))?;
+    Ok(Arc::new(store))
+}
+
+async fn open_postgres(options: PgConnectOptions) -> Result<Arc<dyn Store>, OpenError> {
+    let host = options.get_socket().map_or_else(|| options.get_host().to_owned(), |path| path.display().to_string());
+    let place = format!("{host}:{}/{}", options.get_port(), options.get_database().unwrap_or_default());
+    let store = match PostgresStore::open(options).await {
+        Ok(store) => store,
+        Err(StoreError::Unreachable(problem)) => return Err(OpenError::Unreachable { place, problem }),
+        Err(problem) => return Err(OpenError::Refused { place, problem }),
+    };
+    store.migrate().await.map_err(|error| schema(place, error))?;
+    Ok(Arc::new(store))
+}
+
+fn schema(place: String, error: MigrateError) -> OpenError {
+    let problem = match error {
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => StoreError::from(error).to_string(),
+        MigrateError::VersionMissing(version) => {
+            format!("it was written by a newer version (migration {version}); run that version or a newer one")
+        }
+        error => error.to_string(),
+    };
+    OpenError::Schema { place, problem }
+}
+
+#[cfg(test)]
+mod tests;
