@@ -192,7 +192,7 @@ async fn a_transfer_is_one_step_and_a_connect_error_takes_the_backend_out() {
     let failed =
         Failed { lease: LeaseId(first.lease), backend: BackendId::new(&first.backend).unwrap(), is_connect: true };
     let again = Asked { fingerprint: Some(session(1)), tried: vec![failed.backend.clone()], ..Asked::default() };
-    bench.pool.transfer(9, &failed, again, &bench.caller.clone());
+    bench.pool.transfer(9, &failed, again, &Arc::clone(&bench.caller));
     let second = bench.granted().await;
     assert_ne!(second.backend, first.backend);
     assert_eq!(second.retries, 1);
@@ -207,7 +207,7 @@ async fn a_transfer_is_one_step_and_a_connect_error_takes_the_backend_out() {
     let failed =
         Failed { lease: LeaseId(second.lease), backend: BackendId::new(&second.backend).unwrap(), is_connect: true };
     let again = Asked { tried: vec![failed.backend.clone()], ..Asked::default() };
-    bench.pool.transfer(10, &failed, again, &bench.caller.clone());
+    bench.pool.transfer(10, &failed, again, &Arc::clone(&bench.caller));
     assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::NoMoreBackends));
     bench.ask(Asked::default());
     assert_eq!(bench.granted().await.backend, second.backend);
