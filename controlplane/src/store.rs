@@ -1,6 +1,6 @@
 //! Storage in words of the domain. Only this module and those below it know SQL.
 //!
-//! Every call is one transaction: when it returns `Ok`, all of it is durable (with SQLite's `synchronous=NORMAL` against
+//! Every call is one transaction: when it returns `Ok`, all of it is durable (with `SQLite`'s `synchronous=NORMAL` against
 //! kill -9, not against power loss), and when it returns an error, none of it is. The store decides nothing and makes no
 //! ids or times: it keeps what it is given. All calls are idempotent, so that a write whose answer was lost may be repeated.
 //!
@@ -11,10 +11,13 @@ use async_trait::async_trait;
 use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName};
 
 pub mod group_commit;
+pub mod health;
 pub mod write_behind;
 
 mod open;
 mod postgres;
+mod row;
+mod sql_error;
 mod sqlite;
 
 pub use open::{OpenError, SqliteSync, open};
@@ -225,11 +228,7 @@ pub trait Store: Send + Sync + 'static {
     async fn save_leases(&self, put: &[LeaseRow], remove: &[LeaseId]) -> Result<(), StoreError>;
 
     /// Stores and removes marks.
-    async fn save_marks(
-        &self,
-        put: &[MarkRow],
-        remove: &[(RouteName, BackendId, MarkKind)],
-    ) -> Result<(), StoreError>;
+    async fn save_marks(&self, put: &[MarkRow], remove: &[(RouteName, BackendId, MarkKind)]) -> Result<(), StoreError>;
 
     /// Stores a key. [`StoreError::Conflict`] with `keys_name` or `keys_sha256` when another has its name or secret.
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError>;

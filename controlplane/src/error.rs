@@ -1,0 +1,62 @@
+//! Why a control plane does not start, and why an operator's call is turned down.
+
+use router_policy::route::Complaints;
+
+use crate::store::{OpenError, StoreError};
+
+/// Why the process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database can't be opened.
+    #[error("{0}")]
+    Open(#[from] OpenError),
+    /// The database failed while the stored state was read.
+    #[error("read stored state: {0}")]
+    Load(StoreError),
+    /// The bootstrap file is not valid.
+    #[error("bootstrap file: {0}")]
+    Bootstrap(String),
+    /// A listener failed.
+    #[error("serve {what}: {problem}")]
+    Serve {
+        /// `grpc` or `http`.
+        what: &'static str,
+        /// What went wrong.
+        problem: String,
+    },
+}
+
+/// Why an operator's call is turned down. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum AdminError {
+    /// A document or a value is not valid.
+    #[error("{0}")]
+    Invalid(#[from] Complaints),
+    /// One argument is not valid.
+    #[error("{field}: {problem}")]
+    Argument {
+        /// Which.
+        field: &'static str,
+        /// What is wrong and what is allowed.
+        problem: String,
+    },
+    /// No such thing.
+    #[error("no {what} '{name}'")]
+    NotFound {
+        /// `route`, `backend`, `key`, `session`.
+        what: &'static str,
+        /// As asked for.
+        name: String,
+    },
+    /// There is one already.
+    #[error("{what} '{name}' exists already")]
+    Exists {
+        /// `route`, `backend`, `key`.
+        what: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The database failed; the call may be repeated.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,130 @@
+//! The control plane's whole state: pools by route, keys, replicas, and the configuration that makes them.
+//!
+//! A change of configuration is checked whole, stored, and only then used: an error leaves everything as it was.
+
+mod config;
+mod hello;
+mod keys;
+mod start;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use router_policy::ids::{BackendId, RouteName};
+use router_policy::route::{BackendSpec, RouteSpec};
+use tokio_util::sync::CancellationToken;
+
+pub use config::{ApplyMode, backend_mut};
+pub use start::Parts;
+
+use crate::error::AdminError;
+use crate::metrics::Metrics;
+use crate::pool::{Context, Pool};
+use crate::probe::schedule::Prober;
+use crate::replicas::Replicas;
+use crate::snapshot::SnapshotHub;
+use crate::store::health::StoreHealth;
+use crate::store::{KeyRow, Store};
+
+/// Pools by route name.
+pub type Pools = BTreeMap<RouteName, Arc<Pool>>;
+
+/// The state of one control plane.
+pub struct Fleet {
+    /// Storage.
+    pub store: Arc<dyn Store>,
+    /// Whether it answers.
+    pub store_health: Arc<StoreHealth>,
+    /// What pools share: clock, epoch, journals.
+    pub context: Arc<Context>,
+    /// What replicas know.
+    pub hub: SnapshotHub,
+    /// Who they are.
+    pub replicas: Replicas,
+    /// What is measured.
+    pub metrics: Metrics,
+    /// A replica that is silent for this long loses its leases.
+    pub lease_ttl: Duration,
+    pools: ArcSwap<Pools>,
+    prober: Prober,
+    keys: Mutex<BTreeMap<String, KeyRow>>,
+    /// The specs in force. Held over the whole of a change, so that changes follow each other.
+    specs: tokio::sync::Mutex<BTreeMap<RouteName, Arc<RouteSpec>>>,
+    /// What was wrong with stored documents, by route (rulings §6).
+    complaints: Mutex<BTreeMap<RouteName, Vec<String>>>,
+    /// A hello and the end of silent replicas exclude each other: neither may see the other half done.
+    roll_call: Mutex<()>,
+    streams: std::sync::atomic::AtomicU64,
+    shutdown: CancellationToken,
+}
+
+impl Fleet {
+    /// The pools now. Cheap; load once per batch.
+    pub fn pools(&self) -> arc_swap::Guard<Arc<Pools>> {
+        self.pools.load()
+    }
+
+    /// The pool of a route.
+    pub fn pool(&self, route: &str) -> Result<Arc<Pool>, AdminError> {
+        let not_found = || AdminError::NotFound { what: "route", name: route.to_owned() };
+        let name = RouteName::new(route).map_err(|_| not_found())?;
+        self.pools.load().get(&name).cloned().ok_or_else(not_found)
+    }
+
+    /// A number that no other stream of this start has.
+    pub fn next_stream(&self) -> u64 {
+        self.streams.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1
+    }
+
+    /// Ends when the control plane shuts down.
+    pub fn shutdown(&self) -> &CancellationToken {
+        &self.shutdown
+    }
+
+    /// What was wrong with a route's stored document.
+    pub fn complaints(&self, route: &RouteName) -> Vec<String> {
+        self.complaints.lock().get(route).cloned().unwrap_or_default()
+    }
+
+    /// The backends that a selection means, by route. An empty answer is an error: a typo must not look like success.
+    pub async fn select(
+        &self,
+        route: &str,
+        port: u32,
+        backend: &str,
+    ) -> Result<Vec<(Arc<Pool>, BackendId)>, AdminError> {
+        if route.is_empty() && port == 0 && backend.is_empty() {
+            let problem = "nothing selected; allowed: a port, a backend (host:port or name), a route".to_owned();
+            return Err(AdminError::Argument { field: "selector", problem });
+        }
+        let port_number = u16::try_from(port)
+            .map_err(|_| AdminError::Argument { field: "selector.port", problem: "allowed: 1..=65535".to_owned() })?;
+        if !route.is_empty() {
+            self.pool(route)?;
+        }
+        let is_meant = |spec: &BackendSpec| {
+            (port == 0 || spec.id.port() == port_number) && (backend.is_empty() || spec.answers_to(backend))
+        };
+        let specs = self.specs.lock().await;
+        let pools = self.pools.load();
+        let found: Vec<(Arc<Pool>, BackendId)> = specs
+            .values()
+            .filter(|spec| route.is_empty() || spec.name.as_str() == route)
+            .flat_map(|spec| spec.backends.iter().map(move |backend| (&spec.name, backend)))
+            .filter(|(_, backend)| is_meant(backend))
+            .filter_map(|(name, backend)| Some((Arc::clone(pools.get(name)?), backend.id.clone())))
+            .collect();
+        if found.is_empty() {
+            let name = match (backend, port) {
+                ("", 0) => format!("of route {route}"),
+                ("", port) => format!("with port {port}"),
+                (name, _) => name.to_owned(),
+            };
+            return Err(AdminError::NotFound { what: "backend", name });
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,125 @@
+//! From the stored state to a running fleet.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use router_policy::ids::RouteName;
+use router_policy::route::diff::diff_route;
+use router_policy::route::validate::parse_stored;
+use router_policy::route::{RouteChange, RouteSpec};
+use tokio_util::sync::CancellationToken;
+
+use super::Fleet;
+use crate::metrics::Metrics;
+use crate::pool::Context;
+use crate::probe::schedule::Prober;
+use crate::replicas::Replicas;
+use crate::snapshot::SnapshotHub;
+use crate::store::health::StoreHealth;
+use crate::store::{MarkKind, MarkRow, Store, Stored};
+
+/// What a fleet is made of.
+pub struct Parts {
+    /// Storage.
+    pub store: Arc<dyn Store>,
+    /// Whether it answers.
+    pub store_health: Arc<StoreHealth>,
+    /// What pools share.
+    pub context: Arc<Context>,
+    /// What replicas know.
+    pub hub: SnapshotHub,
+    /// Probes.
+    pub prober: Prober,
+    /// Silence after which a replica loses its leases.
+    pub lease_ttl: Duration,
+    /// Ends everything.
+    pub shutdown: CancellationToken,
+}
+
+impl Fleet {
+    /// Takes up what the database holds.
+    pub fn start(parts: Parts, stored: Stored) -> Self {
+        let now = parts.context.clock.now();
+        let mut specs = BTreeMap::new();
+        let mut complaints = BTreeMap::new();
+        for row in &stored.routes {
+            let (spec, found) = read_document(&row.document);
+            if !found.is_empty() {
+                tracing::warn!(route = %row.name, ?found, "the stored document is not valid any more; its bad options have their defaults");
+                complaints.insert(row.name.clone(), found);
+            }
+            if let Some(spec) = spec {
+                specs.insert(spec.name.clone(), Arc::new(spec));
+            }
+        }
+        let fleet = Self {
+            store: parts.store,
+            store_health: parts.store_health,
+            context: parts.context,
+            hub: parts.hub,
+            replicas: Replicas::new(stored.replicas, now),
+            metrics: Metrics::new(),
+            lease_ttl: parts.lease_ttl,
+            pools: ArcSwap::default(),
+            prober: parts.prober,
+            keys: Mutex::default(),
+            specs: tokio::sync::Mutex::new(BTreeMap::new()),
+            complaints: Mutex::default(),
+            roll_call: Mutex::default(),
+            streams: std::sync::atomic::AtomicU64::new(0),
+            shutdown: parts.shutdown,
+        };
+        let changes: Vec<RouteChange> = specs.values().filter_map(|spec| diff_route(None, Some(spec))).collect();
+        fleet.use_specs(&changes, &specs);
+        *fleet.complaints.lock() = complaints;
+        for mark in &stored.marks {
+            fleet.restore_mark(mark);
+        }
+        let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();
+        for row in stored.bindings {
+            bindings.entry(row.route.clone()).or_default().push(row);
+        }
+        let mut leases: HashMap<RouteName, Vec<_>> = HashMap::new();
+        for row in stored.leases {
+            leases.entry(row.route.clone()).or_default().push(row);
+        }
+        for pool in fleet.pools().values() {
+            pool.restore_bindings(bindings.remove(pool.name()).unwrap_or_default());
+            pool.restore_leases(leases.remove(pool.name()).unwrap_or_default());
+        }
+        for key in stored.keys {
+            fleet.use_key(key);
+        }
+        // Nothing else has a handle yet.
+        if let Ok(mut current) = fleet.specs.try_lock() {
+            *current = specs;
+        }
+        fleet.publish_dirty();
+        fleet
+    }
+
+    fn restore_mark(&self, mark: &MarkRow) {
+        let Some(pool) = self.pools().get(&mark.route).cloned() else {
+            return;
+        };
+        let clock = self.context.clock;
+        match mark.kind {
+            MarkKind::Drain => pool.set_drain(&mark.backend, true),
+            MarkKind::Ban => pool.ban(&mark.backend, mark.until_unix_ms.map(|until| clock.tick(until)), &mark.reason),
+            MarkKind::Unhealthy => pool.restore_unhealthy(&mark.backend, &mark.reason),
+        }
+    }
+}
+
+fn read_document(document: &str) -> (Option<RouteSpec>, Vec<String>) {
+    match serde_json::from_str(document) {
+        Ok(json) => {
+            let (spec, complaints) = parse_stored(&json);
+            (spec, complaints.0.into_iter().map(|one| format!("{}: {}", one.field, one.problem)).collect())
+        }
+        Err(error) => (None, vec![format!("document: not JSON: {error}")]),
+    }
+}

@@ -1,0 +1,84 @@
+//! One backend's state beside its view: why it is in or out.
+
+use std::time::Duration;
+
+use router_policy::admit::BackendView;
+use router_policy::health::round::{Health, Rules};
+use router_policy::option::RouteOptions;
+use router_policy::route::BackendSpec;
+use router_policy::tick::Tick;
+
+/// How long a backend that failed a request is chosen last.
+pub(super) const FAILING_FOR: Duration = Duration::from_secs(5);
+
+/// An operator's ban.
+#[derive(Debug, Clone)]
+pub(super) struct Ban {
+    pub until: Option<Tick>,
+    pub reason: String,
+}
+
+/// One backend of a pool.
+#[derive(Debug, Clone)]
+pub(super) struct Backend {
+    pub spec: BackendSpec,
+    pub health: Health,
+    /// Why probes or requests say that it is down; empty when it is up.
+    pub health_reason: String,
+    pub is_draining: bool,
+    pub ban: Option<Ban>,
+    /// Not in the route any more; kept until its last lease ends.
+    pub is_removed: bool,
+    pub failing_until: Tick,
+    pub granted_total: u64,
+    pub failures_total: u64,
+}
+
+impl Backend {
+    pub(super) fn new(spec: BackendSpec) -> Self {
+        Self {
+            spec,
+            health: Health::default(),
+            health_reason: String::new(),
+            is_draining: false,
+            ban: None,
+            is_removed: false,
+            failing_until: Tick(0),
+            granted_total: 0,
+            failures_total: 0,
+        }
+    }
+
+    pub(super) fn is_banned(&self, now: Tick) -> bool {
+        self.ban.as_ref().is_some_and(|ban| ban.until.is_none_or(|until| now < until))
+    }
+
+    pub(super) fn is_admitted(&self, now: Tick) -> bool {
+        !self.is_removed && !self.is_draining && !self.is_banned(now) && self.health.is_healthy(now)
+    }
+
+    /// Brings the view's conditions up to date; true when admission has changed.
+    pub(super) fn refresh(&self, view: &mut BackendView, now: Tick) -> bool {
+        let is_admitted = self.is_admitted(now);
+        let has_changed = view.is_admitted != is_admitted;
+        view.is_admitted = is_admitted;
+        view.is_failing = now < self.failing_until;
+        has_changed
+    }
+
+    /// When [`Self::refresh`] may give another result by time alone.
+    pub(super) fn next_change(&self, now: Tick) -> Option<Tick> {
+        let ban = self.ban.as_ref().and_then(|ban| ban.until);
+        let failing = Some(self.failing_until);
+        [ban, failing, self.health.returns_at()].into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    pub(super) fn limit(&self, options: &RouteOptions) -> u32 {
+        self.spec.max_concurrency.unwrap_or(options.max_concurrency)
+    }
+}
+
+/// A route's health rules.
+pub(super) fn rules(options: &RouteOptions) -> Rules {
+    Rules { failures: options.health_failures, successes: options.health_successes, ban_ttl: options.health_ban_ttl }
+}

@@ -1,0 +1,111 @@
+//! The binding table of one route.
+
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use router_policy::ids::{BackendId, Fingerprint};
+use router_policy::tick::Tick;
+
+/// How many bindings one sweep looks at while it holds the pool's lock.
+const SWEEP_STEP: usize = 4096;
+/// A full table is searched for idle bindings at most this often.
+const FULL_SCAN_EVERY: Duration = Duration::from_secs(1);
+
+/// A session's place.
+#[derive(Debug, Clone)]
+pub(super) struct Binding {
+    pub backend: BackendId,
+    pub dp_rank: Option<u32>,
+    pub created_unix_ms: u64,
+    pub last_used: Tick,
+    /// Shown to operators; unlike `last_used` it also tells times before this start.
+    pub last_used_unix_ms: u64,
+    pub requests: u64,
+    pub moves: u32,
+    /// Leases that the session holds now.
+    pub in_flight: u32,
+    /// The group commit that makes it durable; 0 when it was loaded from the database.
+    pub commit: u64,
+}
+
+/// Bindings by session. Ordered by insertion only so that a sweep can go on where it stopped.
+#[derive(Debug, Default)]
+pub(super) struct BindingTable {
+    by_session: IndexMap<Fingerprint, Binding>,
+    sweep_at: usize,
+    next_full_scan: Tick,
+}
+
+impl BindingTable {
+    pub(super) fn len(&self) -> u64 {
+        self.by_session.len() as u64
+    }
+
+    pub(super) fn get(&self, session: Fingerprint) -> Option<&Binding> {
+        self.by_session.get(&session)
+    }
+
+    pub(super) fn get_mut(&mut self, session: Fingerprint) -> Option<&mut Binding> {
+        self.by_session.get_mut(&session)
+    }
+
+    pub(super) fn insert(&mut self, session: Fingerprint, binding: Binding) -> Option<Binding> {
+        self.by_session.insert(session, binding)
+    }
+
+    pub(super) fn remove(&mut self, session: Fingerprint) -> Option<Binding> {
+        self.by_session.swap_remove(&session)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Fingerprint, &Binding)> {
+        self.by_session.iter().map(|(session, binding)| (*session, binding))
+    }
+
+    pub(super) fn count_on(&self, backend: &BackendId) -> u64 {
+        self.by_session.values().filter(|binding| binding.backend == *backend).count() as u64
+    }
+
+    /// Removes some of the bindings idle for `ttl`: one step of an endless walk over the table. The second value says
+    /// whether the walk has come round.
+    pub(super) fn sweep(&mut self, now: Tick, ttl: Duration) -> (Vec<(Fingerprint, Binding)>, bool) {
+        let mut ended = Vec::new();
+        for _ in 0..SWEEP_STEP {
+            let Some((session, binding)) = self.by_session.get_index(self.sweep_at) else {
+                self.sweep_at = 0;
+                return (ended, true);
+            };
+            let session = *session;
+            if binding.is_idle(now, ttl) {
+                // The last binding takes its place and is looked at next.
+                ended.extend(self.by_session.swap_remove(&session).map(|binding| (session, binding)));
+            } else {
+                self.sweep_at += 1;
+            }
+        }
+        (ended, false)
+    }
+
+    /// The binding that has been idle longest, if it is idle for `ttl`. A search that found none is not repeated at once.
+    pub(super) fn pop_oldest_idle(&mut self, now: Tick, ttl: Duration) -> Option<(Fingerprint, Binding)> {
+        if now < self.next_full_scan {
+            return None;
+        }
+        let oldest = self
+            .by_session
+            .iter()
+            .filter(|(_, binding)| binding.is_idle(now, ttl))
+            .min_by_key(|(session, binding)| (binding.last_used, **session))
+            .map(|(session, _)| *session);
+        let Some(session) = oldest else {
+            self.next_full_scan = now + FULL_SCAN_EVERY;
+            return None;
+        };
+        self.remove(session).map(|binding| (session, binding))
+    }
+}
+
+impl Binding {
+    fn is_idle(&self, now: Tick, ttl: Duration) -> bool {
+        self.in_flight == 0 && now.since(self.last_used) >= ttl
+    }
+}

@@ -1,0 +1,268 @@
+//! Leases: granted, waited for, given back.
+
+use std::sync::Arc;
+
+use router_policy::admit::{self, Binding as BindingChange, Decision, Slot};
+use router_policy::ids::{BackendId, Fingerprint, LeaseId};
+use router_policy::tick::Tick;
+use router_proto::v1;
+use router_proto::v1::server_op::Kind;
+
+use super::binding::Binding;
+use super::state::State;
+use super::waiters::Waiter;
+use super::{Asked, Caller, Pool};
+use crate::store::group_commit::Durability;
+use crate::store::{BindingRow, BindingWrite, LeaseRow};
+
+/// One in-flight request's slot.
+#[derive(Debug, Clone)]
+pub(super) struct Lease {
+    pub slot: Slot,
+    pub replica: Arc<str>,
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// A grant that is decided and applied, and not yet told.
+struct Grant {
+    lease: LeaseId,
+    backend: BackendId,
+    mode: v1::Mode,
+    dp_rank: Option<u32>,
+    /// The binding's change, to be written first.
+    write: Option<BindingWrite>,
+    /// The commit that must be durable first, when the binding was written by another grant a moment ago.
+    after_commit: u64,
+}
+
+impl Pool {
+    /// Decides one request and applies the decision.
+    pub(super) fn admit(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
+        if state.refresh(now) {
+            self.mark_dirty();
+        }
+        if state.needs_eviction(&asked) {
+            self.evict_idle(state, now);
+        }
+        let tried = state.tried(&asked);
+        match admit::decide(&state.view(), &state.ask(&asked, &tried, false)) {
+            Decision::Grant { slot, binding } => {
+                self.metrics.waited.observe(asked.waited.as_secs_f64());
+                self.grant(state, slot, binding, op, &asked, caller, now);
+            }
+            Decision::Wait => {
+                let queue_timeout = state.options.queue_timeout;
+                let deadline = now + queue_timeout.saturating_sub(asked.waited);
+                let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
+                if state.waiters.push(waiter) {
+                    self.rearm.notify_one();
+                }
+                self.after_load_change(state);
+            }
+            Decision::Refuse(refusal) => {
+                self.metrics.refused(refusal.gate);
+                caller.refuse(op, refusal);
+            }
+        }
+    }
+
+    /// Gives free slots to waiters in order. A waiter that can't use the free slot does not hold up those behind it.
+    pub(super) fn serve_waiters(&self, state: &mut State, now: Tick) {
+        let mut place = 0;
+        while state.waiters.len() > 0 {
+            let Some((at, waiter)) = state.waiters.at_or_after(place) else {
+                return;
+            };
+            place = at + 1;
+            let tried = state.tried(&waiter.asked);
+            match admit::decide(&state.view(), &state.ask(&waiter.asked, &tried, true)) {
+                Decision::Wait => {
+                    // Usually everything is full, and then nobody further back has better luck.
+                    if !state.views.iter().any(|view| view.is_admitted && view.has_room()) {
+                        return;
+                    }
+                }
+                Decision::Grant { slot, binding } => {
+                    if let Some(waiter) = state.waiters.remove(at) {
+                        let total = waiter.asked.waited + now.since(waiter.since);
+                        self.metrics.waited.observe(total.as_secs_f64());
+                        let asked = Asked { waited: total, ..waiter.asked };
+                        self.grant(state, slot, binding, waiter.op, &asked, &waiter.caller, now);
+                    }
+                }
+                Decision::Refuse(refusal) => {
+                    if let Some(waiter) = state.waiters.remove(at) {
+                        self.metrics.refused(refusal.gate);
+                        waiter.caller.refuse(waiter.op, refusal);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends a lease; its backend, when there was one.
+    pub(super) fn end_lease(&self, state: &mut State, lease: LeaseId, now: Tick) -> Option<BackendId> {
+        let ended = state.leases.remove(&lease)?;
+        self.context.journal.lease_ended(lease);
+        let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
+        if let Some(binding) = ended.fingerprint.and_then(|session| state.bindings.get_mut(session)) {
+            binding.in_flight = binding.in_flight.saturating_sub(1);
+            binding.last_used = now;
+        }
+        state.count(ended.slot, false);
+        self.after_load_change(state);
+        backend
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]
+    fn grant(
+        &self,
+        state: &mut State,
+        slot: Slot,
+        change: BindingChange,
+        op: u64,
+        asked: &Asked,
+        caller: &Arc<Caller>,
+        now: Tick,
+    ) {
+        // `decide` names slots of this very state.
+        let Some(backend) = state.backends.get_mut(slot) else {
+            return;
+        };
+        backend.granted_total += 1;
+        let id = backend.spec.id.clone();
+        let lease = self.context.next_lease();
+        state.count(slot, true);
+        state
+            .leases
+            .insert(lease, Lease { slot, replica: Arc::clone(&caller.replica), fingerprint: asked.fingerprint });
+        self.context.journal.lease_granted(LeaseRow {
+            lease,
+            route: self.name.clone(),
+            backend: id.clone(),
+            replica: caller.replica.to_string(),
+            fingerprint: asked.fingerprint,
+            granted_unix_ms: self.context.clock.unix_ms(now),
+        });
+        let mut grant =
+            Grant { lease, backend: id, mode: v1::Mode::LeastConn, dp_rank: None, write: None, after_commit: 0 };
+        if let Some(session) = asked.fingerprint {
+            self.bind(state, session, change, &mut grant, now);
+        } else {
+            state.next_spread();
+        }
+        self.metrics.granted(grant.mode);
+        self.after_load_change(state);
+        let retries = u32::try_from(asked.tried.len()).unwrap_or(u32::MAX);
+        let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
+        self.tell(state, grant, op, retries, queued_ms, caller);
+    }
+
+    /// Makes, moves or uses the session's binding.
+    fn bind(&self, state: &mut State, session: Fingerprint, change: BindingChange, grant: &mut Grant, now: Tick) {
+        let unix_ms = self.context.clock.unix_ms(now);
+        let previous = match change {
+            BindingChange::Absent => return,
+            BindingChange::Kept => {
+                grant.mode = v1::Mode::Bound;
+                if let Some(binding) = state.bindings.get_mut(session) {
+                    binding.requests += 1;
+                    binding.in_flight += 1;
+                    binding.last_used = now;
+                    binding.last_used_unix_ms = unix_ms;
+                    grant.dp_rank = binding.dp_rank;
+                    grant.after_commit = binding.commit;
+                }
+                self.context.journal.touched(&self.name, session, unix_ms);
+                return;
+            }
+            BindingChange::Made => {
+                grant.mode = v1::Mode::New;
+                None
+            }
+            BindingChange::Moved => {
+                grant.mode = v1::Mode::Moved;
+                state.bindings.get(session).cloned()
+            }
+        };
+        let binding = Binding {
+            backend: grant.backend.clone(),
+            dp_rank: None,
+            created_unix_ms: previous.as_ref().map_or(unix_ms, |old| old.created_unix_ms),
+            last_used: now,
+            last_used_unix_ms: unix_ms,
+            requests: previous.as_ref().map_or(0, |old| old.requests) + 1,
+            moves: previous.as_ref().map_or(0, |old| old.moves + 1),
+            in_flight: previous.as_ref().map_or(0, |old| old.in_flight) + 1,
+            commit: 0,
+        };
+        if let Some(old) = &previous {
+            state.count_bound(&old.backend, false);
+        }
+        state.count_bound(&binding.backend, true);
+        grant.write = Some(BindingWrite::Put(self.binding_row(session, &binding)));
+        state.bindings.insert(session, binding);
+        self.metrics.sessions(state.bindings.len());
+    }
+
+    /// Sends a grant, after its binding is durable.
+    fn tell(&self, state: &mut State, grant: Grant, op: u64, retries: u32, queued_ms: u32, caller: &Arc<Caller>) {
+        let mut granted = v1::Granted {
+            lease: grant.lease.0,
+            backend: grant.backend.to_string(),
+            mode: grant.mode.into(),
+            dp_rank: grant.dp_rank,
+            retries,
+            queued_ms,
+            provisional: false,
+        };
+        if grant.write.is_none() && self.context.committer.committed() >= grant.after_commit {
+            caller.answer(op, Kind::Granted(granted));
+            return;
+        }
+        let session = grant.write.as_ref().map(|write| match write {
+            BindingWrite::Put(row) => row.fingerprint,
+            BindingWrite::Forget { fingerprint, .. } => *fingerprint,
+        });
+        let deadline = tokio::time::Instant::now() + state.options.queue_timeout;
+        let to = Arc::clone(caller);
+        let commit = self.context.committer.submit(grant.write, deadline, move |durability| {
+            granted.provisional = durability == Durability::Provisional;
+            to.answer(op, Kind::Granted(granted));
+        });
+        if let Some(binding) = session.and_then(|session| state.bindings.get_mut(session)) {
+            binding.commit = commit;
+        }
+    }
+
+    pub(super) fn binding_row(&self, session: Fingerprint, binding: &Binding) -> BindingRow {
+        BindingRow {
+            route: self.name.clone(),
+            fingerprint: session,
+            backend: binding.backend.clone(),
+            dp_rank: binding.dp_rank,
+            created_unix_ms: binding.created_unix_ms,
+            last_used_unix_ms: binding.last_used_unix_ms,
+            requests: binding.requests,
+            moves: binding.moves,
+        }
+    }
+
+    fn evict_idle(&self, state: &mut State, now: Tick) {
+        let Some(ttl) = state.options.session_idle_ttl else {
+            return;
+        };
+        if let Some((session, binding)) = state.bindings.pop_oldest_idle(now, ttl) {
+            self.forgotten(state, session, &binding);
+        }
+    }
+
+    /// Settles what hangs on a binding that was taken out of the table.
+    pub(super) fn forgotten(&self, state: &mut State, session: Fingerprint, binding: &Binding) {
+        state.count_bound(&binding.backend, false);
+        let write = BindingWrite::Forget { route: self.name.clone(), fingerprint: session };
+        let deadline = tokio::time::Instant::now() + state.options.queue_timeout;
+        self.context.committer.submit(Some(write), deadline, |_| {});
+        self.metrics.sessions(state.bindings.len());
+    }
+}

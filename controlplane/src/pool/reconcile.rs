@@ -1,0 +1,165 @@
+//! After a gap: what the database remembers, what a replica says it holds, and what a dead replica held.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use router_policy::ids::{BackendId, Fingerprint, LeaseId};
+use router_policy::route::BackendSpec;
+use router_policy::tick::Tick;
+
+use super::Pool;
+use super::backend::Backend;
+use super::binding::Binding;
+use super::lease::Lease;
+use super::state::State;
+use crate::store::{BindingRow, BindingWrite, LeaseRow};
+
+/// A lease that a replica reports.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The backend that it is on.
+    pub backend: BackendId,
+    /// Its session.
+    pub fingerprint: Option<Fingerprint>,
+    /// When it was granted.
+    pub granted: Tick,
+}
+
+impl Pool {
+    /// Takes up bindings from the database, at start.
+    pub fn restore_bindings(&self, rows: Vec<BindingRow>) {
+        let clock = self.context.clock;
+        let mut state = self.state.lock();
+        for row in rows {
+            let binding = Binding {
+                backend: row.backend,
+                dp_rank: row.dp_rank,
+                created_unix_ms: row.created_unix_ms,
+                last_used: clock.tick(row.last_used_unix_ms),
+                last_used_unix_ms: row.last_used_unix_ms,
+                requests: row.requests,
+                moves: row.moves,
+                in_flight: 0,
+                commit: 0,
+            };
+            state.count_bound(&binding.backend, true);
+            state.bindings.insert(row.fingerprint, binding);
+        }
+        self.metrics.sessions(state.bindings.len());
+    }
+
+    /// Counts leases from the database as in flight, until their replica confirms or drops them or is given up.
+    pub fn restore_leases(&self, rows: Vec<LeaseRow>) {
+        let mut state = self.state.lock();
+        for row in rows {
+            let replica: Arc<str> = row.replica.into();
+            take_up(&mut state, row.lease, &row.backend, &replica, row.fingerprint);
+        }
+        self.after_load_change(&state);
+    }
+
+    /// Makes this pool's leases of a replica those that the replica reports, no more and no fewer.
+    pub fn reconcile(&self, replica: &Arc<str>, held: &[Held]) {
+        let now = self.context.clock.now();
+        let reported: HashMap<LeaseId, &Held> = held.iter().map(|held| (held.lease, held)).collect();
+        let mut state = self.state.lock();
+        let ended: Vec<LeaseId> = state
+            .leases
+            .iter()
+            .filter(|(lease, known)| known.replica == *replica && !reported.contains_key(lease))
+            .map(|(lease, _)| *lease)
+            .collect();
+        for lease in ended {
+            self.end_lease(&mut state, lease, now);
+        }
+        for held in held {
+            if !state.leases.contains_key(&held.lease) {
+                take_up(&mut state, held.lease, &held.backend, replica, held.fingerprint);
+                self.context.journal.lease_granted(LeaseRow {
+                    lease: held.lease,
+                    route: self.name.clone(),
+                    backend: held.backend.clone(),
+                    replica: replica.to_string(),
+                    fingerprint: held.fingerprint,
+                    granted_unix_ms: self.context.clock.unix_ms(held.granted),
+                });
+            }
+        }
+        self.after_load_change(&state);
+        self.serve_waiters(&mut state, now);
+    }
+
+    /// Takes up a binding that a replica made by itself. One that exists already wins: it may be in use elsewhere.
+    pub fn adopt_binding(&self, session: Fingerprint, backend: BackendId) {
+        let now = self.context.clock.now();
+        let unix_ms = self.context.clock.unix_ms(now);
+        let mut state = self.state.lock();
+        if state.bindings.get(session).is_some() || state.bindings.len() >= state.options.max_sessions {
+            return;
+        }
+        let mut binding = Binding {
+            backend,
+            dp_rank: None,
+            created_unix_ms: unix_ms,
+            last_used: now,
+            last_used_unix_ms: unix_ms,
+            requests: 1,
+            moves: 0,
+            in_flight: 0,
+            commit: 0,
+        };
+        let write = BindingWrite::Put(self.binding_row(session, &binding));
+        let deadline = tokio::time::Instant::now() + state.options.queue_timeout;
+        binding.commit = self.context.committer.submit(Some(write), deadline, |_| {});
+        state.count_bound(&binding.backend, true);
+        state.bindings.insert(session, binding);
+        self.metrics.sessions(state.bindings.len());
+    }
+
+    /// Ends everything that a dead replica held; how many leases.
+    pub fn drop_replica(&self, replica: &str) -> usize {
+        let now = self.context.clock.now();
+        let mut state = self.state.lock();
+        let ended: Vec<LeaseId> =
+            state.leases.iter().filter(|(_, lease)| &*lease.replica == replica).map(|(lease, _)| *lease).collect();
+        for lease in &ended {
+            self.end_lease(&mut state, *lease, now);
+        }
+        self.serve_waiters(&mut state, now);
+        ended.len()
+    }
+
+    /// Takes a stream's waiters out of the queue: nobody is left to hear the answer.
+    pub fn drop_stream(&self, stream: u64) {
+        let mut state = self.state.lock();
+        if state.waiters.cancel_stream(stream) > 0 {
+            self.after_load_change(&state);
+        }
+    }
+
+    /// Leases of a replica.
+    pub fn leases_of(&self, replica: &str) -> u32 {
+        let state = self.state.lock();
+        let count = state.leases.values().filter(|lease| &*lease.replica == replica).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+}
+
+/// Counts a lease that was granted before this start. A backend that is not in the route any more is counted too.
+fn take_up(
+    state: &mut State,
+    lease: LeaseId,
+    backend: &BackendId,
+    replica: &Arc<str>,
+    fingerprint: Option<Fingerprint>,
+) {
+    let slot =
+        state.slot_for(backend, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(backend.clone())) });
+    if let Some(binding) = fingerprint.and_then(|session| state.bindings.get_mut(session)) {
+        binding.in_flight += 1;
+    }
+    state.leases.insert(lease, Lease { slot, replica: Arc::clone(replica), fingerprint });
+    state.count(slot, true);
+}

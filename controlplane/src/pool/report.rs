@@ -1,0 +1,143 @@
+//! The pool as operators and replicas see it.
+
+use router_policy::ids::{BackendId, Fingerprint, RouteName};
+use router_policy::option::resolved::effective;
+use router_policy::tick::Tick;
+use router_proto::v1;
+
+use super::Pool;
+use super::backend::Backend;
+
+/// Which sessions.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    /// Hexadecimal start of the fingerprint.
+    pub prefix: String,
+    /// On this backend.
+    pub backend: Option<BackendId>,
+}
+
+impl SessionFilter {
+    /// Whether it means this session.
+    pub fn matches(&self, session: Fingerprint, backend: &BackendId) -> bool {
+        self.backend.as_ref().is_none_or(|wanted| wanted == backend)
+            && (self.prefix.is_empty() || session.to_string().starts_with(&self.prefix))
+    }
+}
+
+impl Pool {
+    /// The route for the snapshot.
+    pub fn message(&self) -> v1::Route {
+        let now = self.context.clock.now();
+        let state = self.state.lock();
+        let mut route = v1::Route::from(&*state.spec);
+        let in_use = state.backends.iter().zip(&state.views).filter(|(backend, _)| !backend.is_removed);
+        route.backends = in_use
+            .map(|(backend, view)| v1::Backend {
+                address: backend.spec.id.to_string(),
+                name: backend.spec.name.clone().unwrap_or_default(),
+                limit: view.limit,
+                condition: Some(condition(backend, now)),
+                context_limit: backend.spec.context_limit.unwrap_or(0),
+                dp_size: backend.spec.dp_size.unwrap_or(0),
+            })
+            .collect();
+        route
+    }
+
+    /// The route for operators.
+    pub fn route_state(&self) -> v1::RouteState {
+        let backends = self.backend_states();
+        let state = self.state.lock();
+        let options = effective(state.spec.preset, &state.spec.set).into_iter();
+        v1::RouteState {
+            name: self.name.to_string(),
+            is_default: state.spec.is_default,
+            options: options
+                .map(|(name, value, is_set)| v1::OptionState { name: name.to_owned(), value, is_set })
+                .collect(),
+            backends,
+            waiting: u32::try_from(state.waiters.len()).unwrap_or(u32::MAX),
+            sessions: state.bindings.len(),
+            complaints: Vec::new(),
+        }
+    }
+
+    /// Each backend now, in the route's order; those that are removed and still hold leases at the end.
+    pub fn backend_states(&self) -> Vec<v1::BackendState> {
+        let now = self.context.clock.now();
+        let state = self.state.lock();
+        let mut states: Vec<(bool, v1::BackendState)> = state
+            .backends
+            .iter()
+            .zip(&state.views)
+            .map(|(backend, view)| {
+                let ban_until = backend.ban.as_ref().filter(|_| backend.is_banned(now)).and_then(|ban| ban.until);
+                let message = v1::BackendState {
+                    route: self.name.to_string(),
+                    address: backend.spec.id.to_string(),
+                    name: backend.spec.name.clone().unwrap_or_default(),
+                    condition: Some(condition(backend, now)),
+                    reason: reason(backend, now),
+                    in_flight: view.in_flight,
+                    limit: view.limit,
+                    sessions: view.bound,
+                    ban_left_ms: ban_until.map_or(0, |until| until.0.saturating_sub(now.0)),
+                    granted_total: backend.granted_total,
+                    failures_total: backend.failures_total,
+                    max_concurrency: backend.spec.max_concurrency.unwrap_or(0),
+                    health_path: backend.spec.health_path.clone().unwrap_or_default(),
+                    context_limit: backend.spec.context_limit.unwrap_or(0),
+                    dp_size: backend.spec.dp_size.unwrap_or(0),
+                };
+                (backend.is_removed, message)
+            })
+            .collect();
+        states.sort_by_key(|(is_removed, _)| *is_removed);
+        states.into_iter().map(|(_, message)| message).collect()
+    }
+
+    /// The sessions that a filter means: the `limit` used last, and how many there are.
+    pub fn sessions(&self, filter: &SessionFilter, limit: usize) -> (Vec<v1::SessionState>, u64) {
+        let state = self.state.lock();
+        let mut found: Vec<_> =
+            state.bindings.iter().filter(|(session, binding)| filter.matches(*session, &binding.backend)).collect();
+        let total = found.len() as u64;
+        found.sort_by_key(|(session, binding)| (std::cmp::Reverse(binding.last_used_unix_ms), *session));
+        found.truncate(limit);
+        let message =
+            |route: &RouteName, (session, binding): &(Fingerprint, &super::binding::Binding)| v1::SessionState {
+                route: route.to_string(),
+                fingerprint: session.to_string(),
+                backend: binding.backend.to_string(),
+                created_unix_ms: binding.created_unix_ms,
+                last_used_unix_ms: binding.last_used_unix_ms,
+                requests: binding.requests,
+                moves: binding.moves,
+                in_flight: binding.in_flight,
+                dp_rank: binding.dp_rank,
+            };
+        (found.iter().map(|row| message(&self.name, row)).collect(), total)
+    }
+
+    /// Leases now, over all backends.
+    pub fn in_flight(&self) -> u32 {
+        self.state.lock().total_in_flight()
+    }
+}
+
+fn condition(backend: &Backend, now: Tick) -> v1::Condition {
+    v1::Condition {
+        unhealthy: !backend.health.is_healthy(now),
+        draining: backend.is_draining,
+        banned: backend.is_banned(now),
+        removed: backend.is_removed,
+    }
+}
+
+fn reason(backend: &Backend, now: Tick) -> String {
+    match &backend.ban {
+        Some(ban) if backend.is_banned(now) => ban.reason.clone(),
+        _ => backend.health_reason.clone(),
+    }
+}

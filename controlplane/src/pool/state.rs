@@ -1,0 +1,268 @@
+//! What stands behind the pool's lock, and the plain views that decisions read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use router_policy::admit::{Ask, BackendView, PoolView, Slot};
+use router_policy::health::round::Probe;
+use router_policy::ids::{BackendId, LeaseId};
+use router_policy::option::{Affinity, OnFull, PassiveBan, RouteOptions};
+use router_policy::refusal::{Gate, Refusal};
+use router_policy::route::RouteSpec;
+use router_policy::tick::Tick;
+
+use super::Asked;
+use super::backend::{Backend, FAILING_FOR, rules};
+use super::binding::BindingTable;
+use super::lease::Lease;
+use super::waiters::Waiters;
+
+/// The slot of a binding whose backend is not in the pool any more: no backend has it.
+const GONE: Slot = Slot::MAX;
+
+/// One pool's state.
+pub(super) struct State {
+    pub spec: Arc<RouteSpec>,
+    pub options: RouteOptions,
+    /// By slot, beside `views`.
+    pub backends: Vec<Backend>,
+    pub views: Vec<BackendView>,
+    pub slots: HashMap<BackendId, Slot>,
+    pub bindings: BindingTable,
+    pub leases: HashMap<LeaseId, Lease>,
+    pub waiters: Waiters,
+    /// When the conditions of some backend change by time alone.
+    next_change: Option<Tick>,
+    /// Spreads requests without a session.
+    spread: u64,
+    total_in_flight: u32,
+}
+
+impl State {
+    pub(super) fn new(spec: Arc<RouteSpec>) -> Self {
+        let options = spec.options();
+        Self {
+            spec,
+            options,
+            backends: Vec::new(),
+            views: Vec::new(),
+            slots: HashMap::new(),
+            bindings: BindingTable::default(),
+            leases: HashMap::new(),
+            waiters: Waiters::default(),
+            next_change: None,
+            spread: 0,
+            total_in_flight: 0,
+        }
+    }
+
+    /// Takes a route's new document: backends that stay keep their leases, bindings and health.
+    pub(super) fn install(&mut self, spec: Arc<RouteSpec>, now: Tick) {
+        self.options = spec.options();
+        self.spec = spec;
+        let named = Arc::clone(&self.spec);
+        for backend in &mut self.backends {
+            backend.is_removed = true;
+        }
+        for wanted in &named.backends {
+            let slot = self.slot_for(&wanted.id, || Backend::new(wanted.clone()));
+            if let Some(backend) = self.backends.get_mut(slot) {
+                backend.spec = wanted.clone();
+                backend.is_removed = false;
+            }
+        }
+        self.free_removed();
+        let options = &self.options;
+        for (backend, view) in self.backends.iter().zip(&mut self.views) {
+            view.limit = backend.limit(options);
+            view.context_limit = backend.spec.context_limit;
+        }
+        self.refresh_all(now);
+    }
+
+    /// The slot of a backend, made if there is none.
+    pub(super) fn slot_for(&mut self, id: &BackendId, make: impl FnOnce() -> Backend) -> Slot {
+        if let Some(slot) = self.slots.get(id) {
+            return *slot;
+        }
+        let backend = make();
+        let view = BackendView {
+            limit: backend.limit(&self.options),
+            in_flight: 0,
+            bound: self.bindings.count_on(id),
+            is_admitted: false,
+            is_failing: false,
+            context_limit: backend.spec.context_limit,
+        };
+        let slot = self.backends.len();
+        self.backends.push(backend);
+        self.views.push(view);
+        self.slots.insert(id.clone(), slot);
+        slot
+    }
+
+    /// Forgets removed backends that hold nothing. Slots move together, so nothing may keep a slot over this call.
+    fn free_removed(&mut self) {
+        if !self.backends.iter().zip(&self.views).any(|(backend, view)| backend.is_removed && view.in_flight == 0) {
+            return;
+        }
+        let old: Vec<(Backend, BackendView)> =
+            std::mem::take(&mut self.backends).into_iter().zip(std::mem::take(&mut self.views)).collect();
+        let mut moved = HashMap::new();
+        for (before, (backend, view)) in old.into_iter().enumerate() {
+            if backend.is_removed && view.in_flight == 0 {
+                self.slots.remove(&backend.spec.id);
+                continue;
+            }
+            let slot = self.backends.len();
+            moved.insert(before, slot);
+            self.slots.insert(backend.spec.id.clone(), slot);
+            self.backends.push(backend);
+            self.views.push(view);
+        }
+        for lease in self.leases.values_mut() {
+            // A backend that holds a lease was kept.
+            lease.slot = moved.get(&lease.slot).copied().unwrap_or(GONE);
+        }
+    }
+
+    /// Brings time-dependent conditions up to date; true when some backend's admission has changed.
+    pub(super) fn refresh(&mut self, now: Tick) -> bool {
+        if self.next_change.is_none_or(|at| now < at) {
+            return false;
+        }
+        self.refresh_all(now)
+    }
+
+    pub(super) fn refresh_all(&mut self, now: Tick) -> bool {
+        let mut has_changed = false;
+        for (backend, view) in self.backends.iter().zip(&mut self.views) {
+            has_changed |= backend.refresh(view, now);
+        }
+        self.next_change = self.backends.iter().filter_map(|backend| backend.next_change(now)).min();
+        has_changed
+    }
+
+    /// When [`super::Pool::tick`] has something to do.
+    pub(super) fn next_event(&self) -> Option<Tick> {
+        [self.waiters.next_deadline(), self.next_change].into_iter().flatten().min()
+    }
+
+    pub(super) fn view(&self) -> PoolView<'_> {
+        PoolView {
+            backends: &self.views,
+            waiting: self.waiters.len(),
+            max_waiting: self.options.max_waiting as usize,
+            binds_sessions: self.options.affinity == Affinity::Binding,
+            sessions_full: self.bindings.len() >= self.options.max_sessions,
+            on_full: self.options.on_full,
+        }
+    }
+
+    /// The slots of the backends that a request has tried.
+    pub(super) fn tried(&self, asked: &Asked) -> Vec<Slot> {
+        asked.tried.iter().filter_map(|id| self.slots.get(id).copied()).collect()
+    }
+
+    pub(super) fn ask<'a>(&self, asked: &Asked, tried: &'a [Slot], is_queued: bool) -> Ask<'a> {
+        let binding = asked.fingerprint.and_then(|session| self.bindings.get(session));
+        Ask {
+            has_session: asked.fingerprint.is_some(),
+            bound: binding.map(|binding| self.slots.get(&binding.backend).copied().unwrap_or(GONE)),
+            tried,
+            context_tokens: asked.context_tokens,
+            is_queued,
+            spread: asked.fingerprint.map_or(self.spread, router_policy::ids::Fingerprint::spread),
+        }
+    }
+
+    /// Another value for the next request without a session.
+    pub(super) fn next_spread(&mut self) {
+        self.spread = self.spread.wrapping_add(1);
+    }
+
+    /// Makes room for a new session where the route's `on_full` asks for it.
+    pub(super) fn needs_eviction(&self, asked: &Asked) -> bool {
+        self.options.on_full == OnFull::EvictIdle
+            && self.bindings.len() >= self.options.max_sessions
+            && asked.fingerprint.is_some_and(|session| self.bindings.get(session).is_none())
+    }
+
+    pub(super) fn total_in_flight(&self) -> u32 {
+        self.total_in_flight
+    }
+
+    /// Counts a lease in or out.
+    pub(super) fn count(&mut self, slot: Slot, is_in: bool) {
+        let step = |count: u32| if is_in { count.saturating_add(1) } else { count.saturating_sub(1) };
+        self.total_in_flight = step(self.total_in_flight);
+        if let Some(view) = self.views.get_mut(slot) {
+            view.in_flight = step(view.in_flight);
+        }
+        let is_empty_and_removed = !is_in
+            && self.backends.get(slot).is_some_and(|backend| backend.is_removed)
+            && self.views.get(slot).is_some_and(|view| view.in_flight == 0);
+        if is_empty_and_removed {
+            self.free_removed();
+        }
+    }
+
+    /// Counts a session on or off a backend.
+    pub(super) fn count_bound(&mut self, backend: &BackendId, is_on: bool) {
+        if let Some(view) = self.slots.get(backend).and_then(|slot| self.views.get_mut(*slot)) {
+            view.bound = if is_on { view.bound.saturating_add(1) } else { view.bound.saturating_sub(1) };
+        }
+    }
+
+    /// Notes a failed request. True when the backend was taken out for it: for a connect error, unless it is the last
+    /// usable one.
+    pub(super) fn record_failure(&mut self, id: &BackendId, is_connect: bool, now: Tick) -> bool {
+        let Some(slot) = self.slots.get(id).copied() else {
+            return false;
+        };
+        let others = self.views.iter().enumerate().filter(|(other, view)| *other != slot && view.is_admitted).count();
+        let rules = rules(&self.options);
+        let may_ban = is_connect && others > 0 && self.options.passive_ban == PassiveBan::Connect;
+        let Some(backend) = self.backends.get_mut(slot) else {
+            return false;
+        };
+        backend.failures_total += 1;
+        backend.failing_until = now + FAILING_FOR;
+        let bans = may_ban && backend.health.is_healthy(now);
+        if bans {
+            backend.health = backend.health.after_connect_failure(now, &rules);
+            "a request could not connect".clone_into(&mut backend.health_reason);
+        }
+        self.refresh_all(now);
+        bans
+    }
+
+    /// Takes a probe's result; true when the backend's health has changed.
+    pub(super) fn record_probe(&mut self, id: &BackendId, probe: Probe, reason: &str, now: Tick) -> bool {
+        let rules = rules(&self.options);
+        let Some(backend) = self.slots.get(id).and_then(|slot| self.backends.get_mut(*slot)) else {
+            return false;
+        };
+        let was_healthy = backend.health.is_healthy(now);
+        backend.health = backend.health.after_probe(probe, now, &rules);
+        let is_healthy = backend.health.is_healthy(now);
+        if is_healthy {
+            backend.health_reason.clear();
+        } else {
+            reason.clone_into(&mut backend.health_reason);
+        }
+        self.refresh_all(now);
+        was_healthy != is_healthy
+    }
+
+    /// The refusal of a waiter whose time is over.
+    pub(super) fn queue_timeout_refusal(&self, asked: &Asked) -> Refusal {
+        let tried = self.tried(asked);
+        let ask = self.ask(asked, &tried, true);
+        let candidates = self.views.iter().filter(|view| ask.suits(view));
+        let (in_flight, limit) = candidates.fold((0_u32, 0_u32), |(in_flight, limit), view| {
+            (in_flight.saturating_add(view.in_flight), limit.saturating_add(view.limit))
+        });
+        Refusal { gate: Gate::QueueTimeout, in_flight, limit }
+    }
+}

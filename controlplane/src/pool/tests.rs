@@ -1,0 +1,454 @@
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use router_policy::ids::{BackendId, Fingerprint, LeaseId};
+use router_policy::route::parse_route;
+use router_proto::v1;
+use router_proto::v1::server_op::Kind;
+use serde_json::json;
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::store::health::StoreHealth;
+use crate::store::{self, BindingRow, SqliteSync, Stored};
+
+/// A pool over a real SQLite file, and one stream that hears its answers.
+struct Bench {
+    pool: Pool,
+    caller: Arc<Caller>,
+    answers: mpsc::UnboundedReceiver<v1::ServerOp>,
+    store: Arc<dyn store::Store>,
+    next_op: u64,
+    _folder: tempfile::TempDir,
+}
+
+fn session(number: u8) -> Fingerprint {
+    Fingerprint([number; 16])
+}
+
+fn backend(number: usize) -> BackendId {
+    BackendId::new(&format!("10.0.0.1:{}", 9000 + number)).unwrap()
+}
+
+impl Bench {
+    async fn new(backends: usize, options: serde_json::Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("router.db").display());
+        let store = store::open(&url, SqliteSync::Normal).await.unwrap();
+        let tracker = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let health = StoreHealth::new();
+        let context = Context {
+            clock: Clock::start(),
+            epoch: 1,
+            lease_count: AtomicU64::new(0),
+            committer: Committer::start(Arc::clone(&store), &tracker, stop.clone(), Arc::clone(&health)),
+            journal: Journal::start(Arc::clone(&store), &tracker, stop.clone(), health),
+            marks: Arc::new(MarkJournal::default()),
+            publish: Notify::new(),
+        };
+        let addresses: Vec<String> = (0..backends).map(|number| backend(number).to_string()).collect();
+        let spec = parse_route(&json!({"name": "chat", "options": options, "backends": addresses})).unwrap();
+        store
+            .save_routes(&[store::RouteRow { name: spec.name.clone(), document: "{}".to_owned() }], &[])
+            .await
+            .unwrap();
+        let pool = Pool::new(Arc::new(spec), Arc::new(context), Metrics::new().pool("chat"));
+        let (caller, answers) = stream("r1", 1);
+        Self { pool, caller, answers, store, next_op: 0, _folder: folder }
+    }
+
+    fn ask(&mut self, asked: Asked) -> u64 {
+        self.next_op += 1;
+        self.pool.acquire(self.next_op, asked, &self.caller);
+        self.next_op
+    }
+
+    fn ask_for(&mut self, number: u8) -> u64 {
+        self.ask(Asked { fingerprint: Some(session(number)), ..Asked::default() })
+    }
+
+    async fn answer(&mut self) -> (u64, Kind) {
+        let op = self.answers.recv().await.unwrap();
+        (op.op, op.kind.unwrap())
+    }
+
+    async fn granted(&mut self) -> v1::Granted {
+        match self.answer().await {
+            (_, Kind::Granted(granted)) => granted,
+            other => panic!("granted expected, got {other:?}"),
+        }
+    }
+
+    async fn refused(&mut self) -> v1::Refused {
+        match self.answer().await {
+            (_, Kind::Refused(refused)) => refused,
+            other => panic!("refused expected, got {other:?}"),
+        }
+    }
+
+    fn loads(&self) -> Vec<u32> {
+        self.pool.backend_states().iter().map(|state| state.in_flight).collect()
+    }
+
+    fn release(&self, granted: &v1::Granted) {
+        self.pool.release(LeaseId(granted.lease), false);
+    }
+}
+
+fn stream(replica: &str, stream: u64) -> (Arc<Caller>, mpsc::UnboundedReceiver<v1::ServerOp>) {
+    let (replies, answers) = mpsc::unbounded_channel();
+    (Arc::new(Caller { replica: replica.into(), stream, replies }), answers)
+}
+
+#[tokio::test]
+async fn a_binding_is_in_the_database_before_its_grant_is_sent() {
+    let mut bench = Bench::new(2, json!({})).await;
+    bench.ask_for(1);
+    let granted = bench.granted().await;
+    assert_eq!(granted.mode, i32::from(v1::Mode::New));
+    let Stored { bindings, .. } = bench.store.load().await.unwrap();
+    assert_eq!(bindings.len(), 1);
+    assert_eq!(bindings[0].backend.to_string(), granted.backend);
+
+    bench.release(&granted);
+    bench.ask_for(1);
+    let again = bench.granted().await;
+    assert_eq!((again.mode, &again.backend), (i32::from(v1::Mode::Bound), &granted.backend));
+}
+
+#[tokio::test]
+async fn gateway_3_moved_stays_moved() {
+    let mut bench = Bench::new(2, json!({})).await;
+    bench.ask_for(1);
+    let first = bench.granted().await;
+    bench.release(&first);
+    let home = BackendId::new(&first.backend).unwrap();
+    bench.pool.set_drain(&home, true);
+    bench.ask_for(1);
+    let moved = bench.granted().await;
+    assert_eq!(moved.mode, i32::from(v1::Mode::Moved));
+    assert_ne!(moved.backend, first.backend);
+    bench.release(&moved);
+    bench.pool.set_drain(&home, false);
+    bench.ask_for(1);
+    let later = bench.granted().await;
+    assert_eq!((later.mode, later.backend), (i32::from(v1::Mode::Bound), moved.backend));
+    let (sessions, total) = bench.pool.sessions(&SessionFilter::default(), 10);
+    assert_eq!((total, sessions[0].moves, sessions[0].requests), (1, 1, 3));
+}
+
+#[tokio::test]
+async fn waiters_are_served_in_order_and_a_cancelled_one_is_out_at_once() {
+    let mut bench = Bench::new(1, json!({"max_concurrency": 1, "max_waiting": 2})).await;
+    bench.ask(Asked::default());
+    let holder = bench.granted().await;
+    let first = bench.ask(Asked::default());
+    let second = bench.ask(Asked::default());
+    let third = bench.ask(Asked::default());
+    let (op, Kind::Refused(refused)) = bench.answer().await else { panic!("refused expected") };
+    assert_eq!((op, refused.gate, refused.http_status), (third, i32::from(v1::Gate::QueueFull), 429));
+    assert_eq!((refused.retry_after_s, refused.in_flight, refused.limit), (1, 1, 1));
+
+    bench.pool.cancel(1, first);
+    assert_eq!(bench.pool.route_state().waiting, 1);
+    bench.release(&holder);
+    let (op, _) = bench.answer().await;
+    assert_eq!(op, second, "the cancelled one is passed over");
+    bench.pool.cancel(1, second);
+    assert_eq!(bench.loads(), [1], "a grant is not undone by a late cancel");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_refused_after_the_queue_timeout_and_no_earlier() {
+    let mut bench = Bench::new(1, json!({"max_concurrency": 1, "queue_timeout": "5s"})).await;
+    bench.ask(Asked::default());
+    let _holder = bench.granted().await;
+    let early = bench.ask(Asked { waited: Duration::from_secs(2), ..Asked::default() });
+    bench.ask(Asked::default());
+    tokio::time::advance(Duration::from_millis(2999)).await;
+    bench.pool.tick();
+    assert!(bench.answers.try_recv().is_err());
+    tokio::time::advance(Duration::from_millis(2)).await;
+    bench.pool.tick();
+    assert_eq!(bench.answer().await.0, early, "time waited before counts");
+    assert!(bench.answers.try_recv().is_err());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    bench.pool.tick();
+    assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::QueueTimeout));
+}
+
+#[tokio::test]
+async fn a_transfer_is_one_step_and_a_connect_error_takes_the_backend_out() {
+    let mut bench = Bench::new(2, json!({"max_concurrency": 1})).await;
+    bench.ask_for(1);
+    let first = bench.granted().await;
+    let failed =
+        Failed { lease: LeaseId(first.lease), backend: BackendId::new(&first.backend).unwrap(), is_connect: true };
+    let again = Asked { fingerprint: Some(session(1)), tried: vec![failed.backend.clone()], ..Asked::default() };
+    bench.pool.transfer(9, &failed, again, &Arc::clone(&bench.caller));
+    let second = bench.granted().await;
+    assert_ne!(second.backend, first.backend);
+    assert_eq!(second.retries, 1);
+    assert_eq!(bench.loads().iter().sum::<u32>(), 1, "the first lease is given back");
+    let states = bench.pool.backend_states();
+    let is_out = |address: &str| {
+        states.iter().any(|s| s.address == address && s.condition.is_some_and(|condition| condition.unhealthy))
+    };
+    assert!(is_out(&first.backend));
+
+    // The last usable backend is not taken out by this.
+    let failed =
+        Failed { lease: LeaseId(second.lease), backend: BackendId::new(&second.backend).unwrap(), is_connect: true };
+    let again = Asked { tried: vec![failed.backend.clone()], ..Asked::default() };
+    bench.pool.transfer(10, &failed, again, &Arc::clone(&bench.caller));
+    assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::NoMoreBackends));
+    bench.ask(Asked::default());
+    assert_eq!(bench.granted().await.backend, second.backend);
+}
+
+#[tokio::test]
+async fn hello_makes_leases_those_that_the_replica_reports() {
+    let mut bench = Bench::new(1, json!({"max_concurrency": 4})).await;
+    bench.ask(Asked::default());
+    let kept = bench.granted().await;
+    bench.ask(Asked::default());
+    let lost = bench.granted().await;
+    let (other, mut heard) = stream("r2", 2);
+    bench.pool.acquire(1, Asked::default(), &other);
+    assert!(heard.recv().await.is_some());
+    let unknown = LeaseId::new(0, 77);
+    let held = |lease: u64, backend: &BackendId| Held {
+        lease: LeaseId(lease),
+        backend: backend.clone(),
+        fingerprint: None,
+        granted: Tick(0),
+    };
+    let gone = BackendId::new("10.9.9.9:1").unwrap();
+    let report = [held(kept.lease, &backend(0)), held(unknown.0, &backend(0)), held(unknown.0 + 1, &gone)];
+    bench.pool.reconcile(&"r1".into(), &report);
+    assert_eq!(bench.pool.leases_of("r1"), 3);
+    assert_eq!(bench.pool.leases_of("r2"), 1, "another replica's are not touched");
+    assert_eq!(bench.loads(), [3, 1], "one on a backend that has left the route");
+    bench.release(&lost);
+    assert_eq!(bench.loads(), [3, 1], "a lease ends once");
+    bench.pool.drop_replica("r1");
+    assert_eq!(bench.loads(), [1]);
+}
+
+#[tokio::test]
+async fn a_removed_backend_counts_until_its_last_lease_ends() {
+    let mut bench = Bench::new(2, json!({"max_concurrency": 1})).await;
+    bench.ask(Asked::default());
+    let one = bench.granted().await;
+    bench.ask(Asked::default());
+    let two = bench.granted().await;
+    let stays = if one.backend == backend(1).to_string() { &one } else { &two };
+    let leaves = if one.backend == backend(1).to_string() { &two } else { &one };
+    let spec = parse_route(&json!({"name": "chat", "options": {"max_concurrency": 1}, "backends": [stays.backend]}));
+    bench.pool.install(Arc::new(spec.unwrap()));
+    assert_eq!(bench.loads(), [1, 1]);
+    bench.release(leaves);
+    assert_eq!(bench.loads(), [1], "now it is gone");
+    bench.release(stays);
+    assert_eq!(bench.loads(), [0], "the other's slot has moved, its lease has not got lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_bindings_end_and_active_ones_do_not() {
+    let mut bench = Bench::new(1, json!({"session_idle_ttl": "10s", "max_sessions": 2, "on_full": "evict_idle"})).await;
+    bench.ask_for(1);
+    let _in_use = bench.granted().await;
+    bench.ask_for(2);
+    let idle = bench.granted().await;
+    bench.release(&idle);
+    bench.ask_for(3);
+    assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::SessionTableFull), "nobody is idle for long enough");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    bench.ask_for(3);
+    bench.granted().await;
+    let (sessions, _) = bench.pool.sessions(&SessionFilter::default(), 10);
+    let left: HashSet<&str> = sessions.iter().map(|s| s.fingerprint.as_str()).collect();
+    assert_eq!(left, HashSet::from([session(1).to_string().as_str(), session(3).to_string().as_str()]));
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert!(bench.pool.sweep_idle());
+    assert_eq!(bench.pool.sessions(&SessionFilter::default(), 10).1, 2, "both hold leases");
+}
+
+#[tokio::test]
+async fn a_restart_keeps_sessions_where_they_are() {
+    let mut bench = Bench::new(3, json!({})).await;
+    let row = |number: u8, at: usize| BindingRow {
+        route: bench.pool.name().clone(),
+        fingerprint: session(number),
+        backend: backend(at),
+        dp_rank: None,
+        created_unix_ms: 1,
+        last_used_unix_ms: 2,
+        requests: 5,
+        moves: 0,
+    };
+    let rows = vec![row(1, 2), row(2, 2), row(3, 0)];
+    bench.pool.restore_bindings(rows);
+    assert_eq!(bench.pool.backend_states().iter().map(|s| s.sessions).collect::<Vec<_>>(), [1, 0, 2]);
+    for (number, at) in [(1, 2), (2, 2), (3, 0)] {
+        bench.ask_for(number);
+        assert_eq!(bench.granted().await.backend, backend(at).to_string());
+    }
+    assert_eq!(bench.pool.forget(|_, on| *on == backend(2)), 2);
+    assert_eq!(bench.pool.backend_states().iter().map(|s| s.sessions).collect::<Vec<_>>(), [1, 0, 0]);
+}
+
+/// One step of a random run.
+#[derive(Debug, Clone)]
+enum Step {
+    Acquire { session: Option<u8>, replica: bool },
+    Cancel(usize),
+    Release(usize),
+    Transfer { pick: usize, is_connect: bool },
+    Drain { at: usize, on: bool },
+    Probe { at: usize, good: bool },
+    DropReplica(bool),
+    Limit(u32),
+    Tick(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (proptest::option::of(0_u8..6), any::<bool>()).prop_map(|(session, replica)| Step::Acquire { session, replica }),
+        2 => any::<usize>().prop_map(Step::Cancel),
+        6 => any::<usize>().prop_map(Step::Release),
+        2 => (any::<usize>(), any::<bool>()).prop_map(|(pick, is_connect)| Step::Transfer { pick, is_connect }),
+        1 => (0_usize..3, any::<bool>()).prop_map(|(at, on)| Step::Drain { at, on }),
+        2 => (0_usize..3, any::<bool>()).prop_map(|(at, good)| Step::Probe { at, good }),
+        1 => any::<bool>().prop_map(Step::DropReplica),
+        1 => (1_u32..4).prop_map(Step::Limit),
+        1 => (0_u64..6000).prop_map(Step::Tick),
+    ]
+}
+
+/// What a run must look like from outside, kept by counting answers only.
+#[derive(Default)]
+struct Model {
+    held: Vec<(u64, String, bool)>,
+    waiting: HashSet<u64>,
+    answered: HashSet<u64>,
+    bound: HashMap<u8, String>,
+    asked: HashMap<u64, (Option<u8>, bool)>,
+}
+
+impl Model {
+    fn hear(&mut self, op: v1::ServerOp, limit: u32) {
+        assert!(self.answered.insert(op.op), "answered twice");
+        assert!(self.waiting.remove(&op.op), "answered without being asked");
+        let Some(Kind::Granted(granted)) = op.kind else {
+            return;
+        };
+        let (session, replica) = self.asked[&op.op];
+        if let Some(session) = session {
+            let before = self.bound.insert(session, granted.backend.clone());
+            if granted.mode == i32::from(v1::Mode::Bound) {
+                assert_eq!(before.as_ref(), Some(&granted.backend), "bound means: where it was");
+            }
+            if granted.mode == i32::from(v1::Mode::New) {
+                assert_eq!(before, None, "a session is new once");
+            }
+        }
+        self.held.push((granted.lease, granted.backend.clone(), replica));
+        let load = self.held.iter().filter(|(_, on, _)| *on == granted.backend).count();
+        assert!(load <= limit as usize, "{load} on {} with limit {limit}", granted.backend);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_interleaving_exceeds_a_limit_or_loses_a_waiter(steps in proptest::collection::vec(any_step(), 1..80)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(run(steps));
+    }
+}
+
+async fn run(steps: Vec<Step>) {
+    let options = json!({"max_concurrency": 2, "max_waiting": 4, "health_successes": 1, "queue_timeout": "5s"});
+    let mut bench = Bench::new(3, options).await;
+    let (second, mut second_answers) = stream("r2", 2);
+    let mut model = Model::default();
+    let mut limit = 2;
+    for step in steps {
+        match step {
+            Step::Acquire { session: number, replica } => {
+                bench.next_op += 1;
+                model.asked.insert(bench.next_op, (number, replica));
+                model.waiting.insert(bench.next_op);
+                let asked = Asked { fingerprint: number.map(session), ..Asked::default() };
+                bench.pool.acquire(bench.next_op, asked, if replica { &second } else { &bench.caller });
+            }
+            Step::Cancel(pick) => {
+                let mut waiting: Vec<u64> = model.waiting.iter().copied().collect();
+                waiting.sort_unstable();
+                if let Some(op) = waiting.get(pick % waiting.len().max(1)).copied() {
+                    bench.pool.cancel(if model.asked[&op].1 { 2 } else { 1 }, op);
+                    model.waiting.remove(&op);
+                }
+            }
+            Step::Release(pick) if !model.held.is_empty() => {
+                let (lease, _, _) = model.held.swap_remove(pick % model.held.len());
+                bench.pool.release(LeaseId(lease), false);
+            }
+            Step::Transfer { pick, is_connect } if !model.held.is_empty() => {
+                let (lease, on, replica) = model.held.swap_remove(pick % model.held.len());
+                let failed = Failed { lease: LeaseId(lease), backend: BackendId::new(&on).unwrap(), is_connect };
+                bench.next_op += 1;
+                model.asked.insert(bench.next_op, (None, replica));
+                model.waiting.insert(bench.next_op);
+                let again = Asked { tried: vec![failed.backend.clone()], ..Asked::default() };
+                bench.pool.transfer(bench.next_op, &failed, again, if replica { &second } else { &bench.caller });
+            }
+            Step::Drain { at, on } => bench.pool.set_drain(&backend(at), on),
+            Step::Probe { at, good } => {
+                let probe = if good {
+                    router_policy::health::round::Probe::Good
+                } else {
+                    router_policy::health::round::Probe::Failed
+                };
+                bench.pool.record_probe(&backend(at), probe, "test");
+            }
+            Step::DropReplica(replica) => {
+                bench.pool.drop_replica(if replica { "r2" } else { "r1" });
+                model.held.retain(|(_, _, of)| *of != replica);
+            }
+            Step::Limit(new) => {
+                limit = new;
+                let addresses: Vec<String> = (0..3).map(|number| backend(number).to_string()).collect();
+                let options =
+                    json!({"max_concurrency": new, "max_waiting": 4, "health_successes": 1, "queue_timeout": "5s"});
+                let spec = parse_route(&json!({"name": "chat", "options": options, "backends": addresses})).unwrap();
+                bench.pool.install(Arc::new(spec));
+            }
+            Step::Tick(ms) => {
+                tokio::time::advance(Duration::from_millis(ms)).await;
+                bench.pool.tick();
+            }
+            Step::Release(_) | Step::Transfer { .. } => {}
+        }
+        // Grants that wait for their binding's commit come before the next step.
+        bench.pool.context.committer.flush().await;
+        while let Ok(op) = bench.answers.try_recv() {
+            model.hear(op, limit);
+        }
+        while let Ok(op) = second_answers.try_recv() {
+            model.hear(op, limit);
+        }
+        let held: u32 = bench.loads().iter().sum();
+        assert_eq!(held as usize, model.held.len(), "every lease is known outside, and none twice");
+        assert_eq!(bench.pool.route_state().waiting as usize, model.waiting.len(), "no waiter is lost");
+    }
+}

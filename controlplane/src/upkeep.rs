@@ -1,0 +1,123 @@
+//! What the control plane does by itself: queue deadlines, silent replicas, idle bindings, publishing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use router_policy::ids::RouteName;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::fleet::Fleet;
+use crate::pool::Pool;
+
+/// How long replicas of the last start are waited for before others are welcomed, at most. Shorter than the default queue
+/// timeout, so that a restart costs waiting requests time and nothing else.
+const RECOVERY: Duration = Duration::from_secs(3);
+/// How often each idle-binding walk goes on, and how long it rests after a round.
+const SWEEP_REST: Duration = Duration::from_secs(10);
+const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+/// How often the replicas' last-seen times are stored.
+const REPLICAS_STORED_EVERY: Duration = Duration::from_secs(10);
+
+/// Starts every task; they end with `shutdown`.
+pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationToken) {
+    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 5] = [
+        Box::pin(recover(Arc::clone(fleet))),
+        Box::pin(watch_silence(Arc::clone(fleet))),
+        Box::pin(sweep_idle(Arc::clone(fleet))),
+        Box::pin(store_replicas(Arc::clone(fleet))),
+        Box::pin(publish(Arc::clone(fleet), tracker.clone(), shutdown.clone())),
+    ];
+    for task in tasks {
+        let shutdown = shutdown.clone();
+        tracker.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+}
+
+/// After a start, waits a while for the replicas that were there before.
+async fn recover(fleet: Arc<Fleet>) {
+    tokio::time::sleep(RECOVERY.min(fleet.lease_ttl)).await;
+    fleet.replicas.give_up_missing();
+}
+
+async fn watch_silence(fleet: Arc<Fleet>) {
+    let every = (fleet.lease_ttl / 20).max(Duration::from_millis(20));
+    loop {
+        tokio::time::sleep(every).await;
+        fleet.give_up_silent().await;
+    }
+}
+
+async fn sweep_idle(fleet: Arc<Fleet>) {
+    loop {
+        let pools: Vec<Arc<Pool>> = fleet.pools().values().cloned().collect();
+        for pool in pools {
+            while !pool.sweep_idle() {
+                tokio::time::sleep(SWEEP_PAUSE).await;
+            }
+        }
+        tokio::time::sleep(SWEEP_REST).await;
+    }
+}
+
+async fn store_replicas(fleet: Arc<Fleet>) {
+    loop {
+        tokio::time::sleep(REPLICAS_STORED_EVERY).await;
+        let clock = fleet.context.clock;
+        let rows = fleet.replicas.rows(|tick| clock.unix_ms(tick));
+        if let Err(error) = fleet.store.save_replicas(&rows).await {
+            tracing::debug!(%error, "replicas could not be stored");
+        }
+    }
+}
+
+/// Publishes changed pools, and keeps one deadline task per pool.
+async fn publish(fleet: Arc<Fleet>, tracker: TaskTracker, shutdown: CancellationToken) {
+    let mut deadlines: BTreeMap<RouteName, (Arc<Pool>, CancellationToken)> = BTreeMap::new();
+    loop {
+        fleet.publish_dirty();
+        let pools = arc_swap::Guard::into_inner(fleet.pools());
+        deadlines.retain(|name, (known, stop)| {
+            let stays = pools.get(name).is_some_and(|pool| Arc::ptr_eq(pool, known));
+            if !stays {
+                stop.cancel();
+            }
+            stays
+        });
+        for (name, pool) in pools.iter() {
+            if !deadlines.contains_key(name) {
+                let stop = shutdown.child_token();
+                tracker.spawn(keep_deadlines(Arc::clone(&fleet), Arc::clone(pool), stop.clone()));
+                deadlines.insert(name.clone(), (Arc::clone(pool), stop));
+            }
+        }
+        fleet.context.publish.notified().await;
+    }
+}
+
+async fn keep_deadlines(fleet: Arc<Fleet>, pool: Arc<Pool>, stop: CancellationToken) {
+    let run = async {
+        loop {
+            match pool.tick() {
+                Some(next) => {
+                    let at = fleet.context.clock.instant(next);
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at) => {}
+                        () = pool.rearmed() => {}
+                    }
+                }
+                None => pool.rearmed().await,
+            }
+        }
+    };
+    tokio::select! {
+        () = run => {}
+        () = stop.cancelled() => {}
+    }
+}

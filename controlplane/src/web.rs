@@ -1,0 +1,3 @@
+//! The HTTP side: health and metrics.
+
+pub mod health;
