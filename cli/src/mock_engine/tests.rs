@@ -4,10 +4,11 @@ mod harness;
 
 use std::time::Duration;
 
+use clap::{CommandFactory as _, Parser as _};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use self::harness::{PATIENCE, Running, dechunk};
+use self::harness::{Cli, PATIENCE, Running, dechunk};
 
 fn chat(text: &str) -> Value {
     json!({"model": "some-model", "messages": [{"role": "user", "content": text}]})
@@ -370,4 +371,26 @@ async fn a_cached_prompt_answers_sooner() {
     assert_eq!(settings.ttft(0, 100), Duration::from_secs(1));
     assert_eq!(settings.ttft(50, 100), Duration::from_millis(500));
     assert_eq!(settings.ttft(100, 100), Duration::ZERO);
+}
+
+#[test]
+fn flags_out_of_range_are_refused() {
+    Cli::command().debug_assert();
+    for flags in [
+        ["--cached-speedup", "1.5"],
+        ["--tokens", "0"],
+        ["--fail", "sometimes"],
+        ["--ttft-ms", "3600001"],
+    ] {
+        assert!(
+            Cli::try_parse_from(["mock-engine"].iter().chain(&flags)).is_err(),
+            "{flags:?}"
+        );
+    }
+    let modes = ["none", "refuse", "500", "503", "hang", "die-mid-stream"];
+    assert!(
+        modes
+            .iter()
+            .all(|mode| Cli::try_parse_from(["mock-engine", "--fail", mode]).is_ok())
+    );
 }

@@ -53,9 +53,14 @@ fn status(head: Head<'_>) -> Option<u16> {
 }
 
 /// A chat completion request whose body has `body_bytes` bytes, in session `session`.
-pub(crate) fn chat_request(session: usize, body_bytes: usize, is_streamed: bool) -> Vec<u8> {
+pub(crate) fn chat_request(
+    session: usize,
+    body_bytes: usize,
+    is_streamed: bool,
+    max_tokens: u32,
+) -> Vec<u8> {
     let start = format!(
-        r#"{{"model":"load","stream":{is_streamed},"messages":[{{"role":"user","content":"session {session:05} "#
+        r#"{{"model":"load","stream":{is_streamed},"max_tokens":{max_tokens},"messages":[{{"role":"user","content":"session {session:05} "#
     );
     let end = r#""}]}"#;
     let padding = "word ".repeat(body_bytes / 5 + 1);
@@ -272,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_request_has_the_size_asked_for() {
-        let request = chat_request(7, 1024, false);
+        let request = chat_request(7, 1024, false, 100);
         let end = head_end(&request).unwrap();
         assert_eq!(request.len() - end, 1024);
         assert_eq!(content_length(Head(&request[..end])), Some(1024));

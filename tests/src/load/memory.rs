@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
 use crate::client::{Connection, chat_request};
-use crate::peer::{Peer, PeerKind, RouterArgs};
+use crate::peer::{Peer, PeerKind, RouterArgs, Traffic};
 use crate::process::Process;
 use crate::report::{json, progress, table};
 
@@ -54,7 +54,7 @@ struct Row {
 /// Measures and reports.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    let (_engine, engine_address) = mock_engine(
+    let (engine, engine_address) = mock_engine(
         folder.path(),
         &args.router,
         args.token_gap_ms,
@@ -64,12 +64,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     .await?;
     let mut router = args.router.clone();
     router.max_concurrency = Some(router.max_concurrency.unwrap_or(args.streams + 16));
-    let peer = Peer::start(args.peer, engine_address, &router)
+    let peer = Peer::start(args.peer, engine_address, Traffic::Streams, &router)
         .await
         .context(args.peer.name())?;
 
     // One stream has run before the first reading, so that what is made once is not counted per stream.
-    let mut first = open(&peer, 0, args.request_bytes).await?;
+    let mut first = open(&peer, 0, &args).await?;
     first.first_bytes().await?;
     drop(first);
     sleep(Duration::from_secs(1)).await;
@@ -105,6 +105,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             }
         })
         .collect();
+    peer.stop().await;
+    engine.stop().await;
     report(&args, &rows)
 }
 
@@ -169,13 +171,14 @@ pub(crate) async fn mock_engine(
     Ok((engine, address))
 }
 
-async fn open(peer: &Peer, session: u32, request_bytes: u32) -> anyhow::Result<Connection> {
+async fn open(peer: &Peer, session: u32, args: &Args) -> anyhow::Result<Connection> {
     let mut connection = Connection::open(peer.address).await?;
     connection
         .send(&chat_request(
             session as usize,
-            request_bytes as usize,
+            args.request_bytes as usize,
             true,
+            args.tokens,
         ))
         .await?;
     Ok(connection)
@@ -186,7 +189,7 @@ async fn open(peer: &Peer, session: u32, request_bytes: u32) -> anyhow::Result<C
 async fn open_all(peer: &Peer, args: &Args) -> anyhow::Result<Vec<Connection>> {
     let mut streams = Vec::new();
     for session in 0..args.streams {
-        streams.push(open(peer, session, args.request_bytes).await?);
+        streams.push(open(peer, session, args).await?);
     }
     for stream in &mut streams {
         stream.first_bytes().await?;

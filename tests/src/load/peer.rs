@@ -46,6 +46,15 @@ impl PeerKind {
     }
 }
 
+/// What a peer is configured for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// Small answers.
+    Short,
+    /// Event streams, whose events must leave at once.
+    Streams,
+}
+
 /// How the router is started and given its route.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RouterArgs {
@@ -93,6 +102,7 @@ impl Peer {
     pub(crate) async fn start(
         kind: PeerKind,
         engine: SocketAddr,
+        traffic: Traffic,
         router: &RouterArgs,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
@@ -101,8 +111,8 @@ impl Peer {
             .context("make a folder")?;
         let (address, processes) = match kind {
             PeerKind::Direct => (engine, Vec::new()),
-            PeerKind::Nginx => nginx(folder.path(), engine, false).await?,
-            PeerKind::NginxLua => nginx(folder.path(), engine, true).await?,
+            PeerKind::Nginx => nginx(folder.path(), engine, traffic, false).await?,
+            PeerKind::NginxLua => nginx(folder.path(), engine, traffic, true).await?,
             PeerKind::Haproxy => haproxy(folder.path(), engine).await?,
             PeerKind::Router => start_router(folder.path(), engine, router).await?,
         };
@@ -120,12 +130,18 @@ impl Peer {
     pub(crate) fn cpu_seconds(&self) -> f64 {
         self.processes
             .iter()
-            .map(|(_, process)| process.cpu_seconds())
-            .sum()
+            .fold(0.0, |sum, (_, process)| sum + process.cpu_seconds())
+    }
+
+    /// Ends its processes, the one that serves first.
+    pub(crate) async fn stop(self) {
+        for (_, process) in self.processes {
+            process.stop().await;
+        }
     }
 
     async fn answers(&self) -> anyhow::Result<()> {
-        let request = chat_request(0, 200, false);
+        let request = chat_request(0, 200, false, 1);
         let start = Instant::now();
         loop {
             let answer = async {
@@ -158,7 +174,12 @@ fn installed(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// nginx with one worker; `with_lua` picks between two upstreams by CRC-32 of the session, both being the one engine.
-async fn nginx(folder: &Path, engine: SocketAddr, with_lua: bool) -> anyhow::Result<Started> {
+async fn nginx(
+    folder: &Path,
+    engine: SocketAddr,
+    traffic: Traffic,
+    with_lua: bool,
+) -> anyhow::Result<Started> {
     let program = installed("nginx")?;
     if let Some(missing) = LUA_MODULES
         .iter()
@@ -186,6 +207,10 @@ async fn nginx(folder: &Path, engine: SocketAddr, with_lua: bool) -> anyhow::Res
             "upstream engine{index} {{ server {engine}; keepalive 64; keepalive_requests 1000000000; }}\n"
         )
     };
+    let buffering = match traffic {
+        Traffic::Short => "",
+        Traffic::Streams => "proxy_buffering off;",
+    };
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("{kind}_temp_path {here}/{kind}_temp;\n"))
         .concat();
@@ -194,7 +219,7 @@ async fn nginx(folder: &Path, engine: SocketAddr, with_lua: bool) -> anyhow::Res
          events {{ worker_connections 4096; }}\n\
          http {{\naccess_log off;\nkeepalive_requests 1000000000;\n{temporary}{}{}\
          server {{ listen {address};\nlocation / {{ {target} proxy_http_version 1.1;\n\
-         proxy_set_header Connection \"\";\nproxy_buffering off; }} }}\n}}\n",
+         proxy_set_header Connection \"\";\n{buffering} }} }}\n}}\n",
         upstream(0),
         upstream(1),
     );

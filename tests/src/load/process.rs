@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use tokio::process::{Child, Command};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// How long a process may take until it serves.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a process may take to end when asked to.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two looks at a starting process.
 const START_POLL: Duration = Duration::from_millis(20);
 /// `USER_HZ`: the unit of `/proc/PID/stat`, 100 on every Linux that this runs on.
@@ -115,9 +117,16 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // `kill_on_drop` reaches the child alone; a master's workers see the closed channel or are ended here by id.
+impl Process {
+    /// Asks it to end and waits a bounded time until it has.
+    pub(crate) async fn stop(mut self) {
+        self.terminate();
+        // If it does not end in time, the drop kills it.
+        drop(timeout(STOP_TIMEOUT, self.child.wait()).await);
+    }
+
+    /// Sends SIGTERM to the process and its descendants.
+    fn terminate(&self) {
         // Once it is reaped, its id may be another's.
         if self.child.id().is_none() {
             return;
@@ -130,6 +139,13 @@ impl Drop for Process {
             .stderr(Stdio::null());
         // No way to report here; the child itself is killed by tokio in any case.
         let _ = kill.status();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // `kill_on_drop` reaches the child alone, not a master's workers.
+        self.terminate();
     }
 }
 

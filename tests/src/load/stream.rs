@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::client::{Connection, chat_request};
 use crate::memory::mock_engine;
-use crate::peer::{Peer, PeerKind, RouterArgs};
+use crate::peer::{Peer, PeerKind, RouterArgs, Traffic};
 use crate::report::{json, median, progress, table};
 
 /// Bound on one peer's round.
@@ -59,7 +59,7 @@ struct Summary {
 /// Measures and reports.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    let (_engine, engine_address) = mock_engine(
+    let (engine, engine_address) = mock_engine(
         folder.path(),
         &args.router,
         args.token_gap_ms,
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     );
     let mut measured: Vec<(Peer, Vec<Round>)> = Vec::new();
     for kind in &args.peers {
-        match Peer::start(*kind, engine_address, &router).await {
+        match Peer::start(*kind, engine_address, Traffic::Streams, &router).await {
             Ok(peer) => measured.push((peer, Vec::new())),
             Err(error) => progress(&format!("skipped {}: {error:#}", kind.name())),
         }
@@ -97,17 +97,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             rounds.push(round);
         }
     }
-    let summaries: Vec<Summary> = measured
-        .into_iter()
-        .map(|(peer, rounds)| Summary {
+    let mut summaries = Vec::new();
+    for (peer, rounds) in measured {
+        summaries.push(Summary {
             peer: peer.kind.name(),
             events_per_second: median(rounds.iter().map(|round| round.events_per_second)),
             cpu_seconds_per_million: median(
                 rounds.iter().map(|round| round.cpu_seconds_per_million),
             ),
             rounds,
-        })
-        .collect();
+        });
+        peer.stop().await;
+    }
+    engine.stop().await;
     if args.json {
         return json(&summaries);
     }
@@ -130,10 +132,12 @@ async fn measure(peer: &Peer, args: &Args) -> anyhow::Result<Round> {
     let start = Instant::now();
     let mut streams = JoinSet::new();
     for session in 0..usize::from(args.streams) {
-        let address = peer.address;
+        let (address, max_tokens) = (peer.address, args.tokens);
         streams.spawn(async move {
             let mut connection = Connection::open(address).await?;
-            connection.send(&chat_request(session, 1024, true)).await?;
+            connection
+                .send(&chat_request(session, 1024, true, max_tokens))
+                .await?;
             connection.drain_stream().await
         });
     }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde::Serialize;
 
 use crate::client::{Burst, burst, chat_request};
-use crate::peer::{Peer, PeerKind, RouterArgs};
+use crate::peer::{Peer, PeerKind, RouterArgs, Traffic};
 use crate::process::Process;
 use crate::report::{json, median, progress, table};
 
@@ -16,6 +16,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = [PeerKind::Direct, PeerKind::Nginx, PeerKind::NginxLua, PeerKind::Haproxy, PeerKind::Router])]
     peers: Vec<PeerKind>,
+    /// Engine behind the peers; a costlier one takes CPU from all of them and evens out their throughput.
+    #[arg(long, value_enum, default_value_t = EngineKind::Internal)]
+    engine: EngineKind,
     /// Keep-alive connections, each with one request at a time.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     connections: u16,
@@ -42,6 +45,15 @@ pub(crate) struct Args {
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
+}
+
+/// What answers the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum EngineKind {
+    /// The one inside this tool, the cheapest there can be.
+    Internal,
+    /// `routerctl mock-engine --answer-bytes`.
+    Mock,
 }
 
 /// One peer's round.
@@ -75,19 +87,28 @@ struct Summary {
 /// Measures and reports.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    let own = std::env::current_exe().context("find this program")?;
     let answer_bytes = args.answer_bytes.to_string();
-    let mut engine = Process::start(
-        folder.path(),
-        "engine",
-        &own,
-        ["engine", "--answer-bytes", &answer_bytes],
-    )?;
+    let mut engine = match args.engine {
+        EngineKind::Internal => {
+            let own = std::env::current_exe().context("find this program")?;
+            let arguments = ["engine", "--answer-bytes", &answer_bytes];
+            Process::start(folder.path(), "engine", &own, arguments)?
+        }
+        EngineKind::Mock => {
+            let arguments = [
+                "mock-engine",
+                "--listen=127.0.0.1:0",
+                "--answer-bytes",
+                &answer_bytes,
+            ];
+            Process::start(folder.path(), "engine", &args.router.program()?, arguments)?
+        }
+    };
     let engine_address = engine.listening().await.context("the engine")?;
 
     let mut peers = Vec::new();
     for kind in &args.peers {
-        match Peer::start(*kind, engine_address, &args.router).await {
+        match Peer::start(*kind, engine_address, Traffic::Short, &args.router).await {
             Ok(peer) => peers.push(peer),
             Err(error) => progress(&format!("skipped {}: {error:#}", kind.name())),
         }
@@ -98,7 +119,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     // Kept for the life of the process: tasks borrow the requests without counting references per request.
     let requests: &'static [Vec<u8>] = Vec::leak(
         (0..args.sessions)
-            .map(|session| chat_request(usize::from(session), args.request_bytes as usize, false))
+            .map(|session| {
+                chat_request(usize::from(session), args.request_bytes as usize, false, 16)
+            })
             .collect(),
     );
     let connections = usize::from(args.connections);
@@ -134,6 +157,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
     }
     let summaries = summarize(&peers, rounds);
+    for peer in peers {
+        peer.stop().await;
+    }
+    engine.stop().await;
     if args.json {
         json(&summaries)
     } else {
@@ -164,7 +191,8 @@ async fn measure(
         per_second: burst.per_second(),
         p50_ms: burst.percentile_ms(50),
         p99_ms: burst.percentile_ms(99),
-        cpu_seconds_per_1000: cpu_by_role.iter().map(|(_, cpu)| cpu).sum(),
+        // Not `sum`: that of nothing is -0.
+        cpu_seconds_per_1000: cpu_by_role.iter().fold(0.0, |sum, (_, cpu)| sum + cpu),
         cpu_by_role,
         failures: burst.failures,
     })

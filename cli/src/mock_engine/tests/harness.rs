@@ -17,7 +17,7 @@ use crate::mock_engine::{MockEngineArgs, engine, serve};
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(clap::Parser)]
-struct Cli {
+pub(super) struct Cli {
     #[command(flatten)]
     args: MockEngineArgs,
 }
