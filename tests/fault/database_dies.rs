@@ -10,7 +10,7 @@ use router_tests::database::DatabaseKind;
 /// An outage is only possible where there is a server.
 mod postgres {
     #[test]
-    fn bound_sessions_go_on_and_new_ones_are_written_later() -> anyhow::Result<()> {
+    fn bound_sessions_go_on_and_new_ones_are_written_later() -> Result<(), router_tests::suite::Failed> {
         router_tests::suite::run(super::bound_sessions_go_on_and_new_ones_are_written_later())
     }
 }

@@ -1,5 +1,6 @@
 //! How a promise becomes tests: one per database, each with a time limit of its own.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -10,14 +11,23 @@ use crate::postgres::PostgresError;
 /// No test may take longer; a hang fails here with its logs instead of in the runner without them.
 const TEST_PATIENCE: Duration = Duration::from_secs(150);
 
+/// Why a test failed, in one line per cause and without a backtrace through the runtime.
+pub struct Failed(anyhow::Error);
+
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
 /// Runs one test to its end on a runtime of its own. Where no Postgres is installed, tests that need one say `SKIP` and
 /// pass, unless `CI` is set.
 ///
 /// # Errors
 /// The test's, or the time limit's.
-pub fn run(test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+pub fn run(test: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let result = runtime.context("start a runtime")?.block_on(async {
+    let result = runtime.context("start a runtime").map_err(Failed)?.block_on(async {
         match tokio::time::timeout(TEST_PATIENCE, Box::pin(test)).await {
             Ok(result) => result,
             Err(_) => bail!("the test still ran after {TEST_PATIENCE:?}"),
@@ -28,7 +38,7 @@ pub fn run(test: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()>
             log::show(&format!("SKIP: {error}\n"));
             Ok(())
         }
-        other => other,
+        other => other.map_err(Failed),
     }
 }
 
@@ -45,7 +55,7 @@ macro_rules! on_both_databases {
         mod sqlite {
             $(
                 #[test]
-                fn $promise() -> anyhow::Result<()> {
+                fn $promise() -> Result<(), $crate::suite::Failed> {
                     $crate::suite::run(super::$promise($crate::database::DatabaseKind::Sqlite))
                 }
             )+
@@ -53,7 +63,7 @@ macro_rules! on_both_databases {
         mod postgres {
             $(
                 #[test]
-                fn $promise() -> anyhow::Result<()> {
+                fn $promise() -> Result<(), $crate::suite::Failed> {
                     $crate::suite::run(super::$promise($crate::database::DatabaseKind::Postgres))
                 }
             )+
@@ -68,7 +78,7 @@ macro_rules! on_any_database {
         mod alone {
             $(
                 #[test]
-                fn $promise() -> anyhow::Result<()> {
+                fn $promise() -> Result<(), $crate::suite::Failed> {
                     $crate::suite::run(super::$promise())
                 }
             )+
