@@ -1,1 +1,3 @@
-//! placeholder
+//! What the suites share: servers to test against.
+
+pub mod postgres;
