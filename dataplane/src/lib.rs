@@ -1,1 +1,128 @@
-//! placeholder
+//! The dataplane: a stateless streaming proxy. Each request takes a lease from the control plane and goes to the backend
+//! that the lease names; nothing that another replica would need is kept here.
+//!
+//! The caller (`cli`) binds the sockets, owns signals and logs, and calls [`run`].
+//!
+//! | module | is |
+//! | --- | --- |
+//! | [`config`] | the settings, checked whole |
+//! | `server` | sockets, admin port, shutdown |
+//! | `request` | one request as a list of steps |
+//! | `upstream` | backends: connections, headers, the streaming body |
+//! | `coordinate` | the control plane link: leases |
+//! | `snapshot` | what is known without asking |
+//! | `metrics` | every metric |
+
+pub mod config;
+mod coordinate;
+mod metrics;
+mod request;
+mod server;
+mod snapshot;
+mod upstream;
+
+use std::io;
+use std::sync::Arc;
+
+pub use config::{Config, DataplaneArgs};
+use coordinate::Admission;
+use coordinate::link::Identity;
+use metrics::Metrics;
+use request::handle::Proxy;
+use request::id::RequestIds;
+use server::accept::{Signals, accept};
+use server::admin;
+use server::drain::Drain;
+use server::readiness::Readiness;
+use snapshot::SnapshotStore;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use upstream::client::Pool;
+
+/// Bound sockets.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For clients.
+    pub traffic: TcpListener,
+    /// For the admin port.
+    pub admin: TcpListener,
+}
+
+/// Why a replica can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A listener that isn't one.
+    #[error("read the address of the traffic listener")]
+    Listener(#[source] io::Error),
+}
+
+/// Runs a replica until `shutdown`, then drains it. `on_ready` is called once, the first time that `/readyz` says yes.
+pub async fn run(
+    config: Config,
+    listeners: Listeners,
+    shutdown: impl Future<Output = ()> + Send,
+    on_ready: impl FnOnce() + Send,
+) -> Result<(), Error> {
+    let listen = listeners.traffic.local_addr().map_err(Error::Listener)?;
+    let replica_id = uuid::Uuid::new_v4().to_string();
+    let metrics = Arc::new(Metrics::new());
+    let snapshots = Arc::new(SnapshotStore::new());
+    let admission = Arc::new(Admission::new());
+    let pool = Arc::new(Pool::default());
+    let readiness = Arc::new(Readiness::new(Arc::clone(&snapshots), Arc::clone(&admission)));
+    let client = coordinate::client(&config);
+
+    let background = TaskTracker::new();
+    let background_stop = CancellationToken::new();
+    background.spawn(admin::serve(
+        listeners.admin,
+        Arc::clone(&readiness),
+        Arc::clone(&metrics),
+        background_stop.clone(),
+    ));
+    background.spawn(snapshot::follow::follow(
+        client.clone(),
+        replica_id.clone(),
+        Arc::clone(&snapshots),
+        Arc::clone(&metrics),
+        background_stop.clone(),
+    ));
+    background.spawn(Arc::clone(&pool).keep_young(background_stop.clone()));
+
+    let link = TaskTracker::new();
+    let link_stop = CancellationToken::new();
+    let identity = Identity { replica_id: replica_id.clone(), listen: listen.to_string() };
+    link.spawn(coordinate::link::keep(
+        Arc::clone(&admission),
+        client,
+        identity,
+        Arc::clone(&metrics),
+        link_stop.clone(),
+    ));
+
+    let proxy = Arc::new(Proxy {
+        request_ids: RequestIds::new(&replica_id),
+        is_loopback: listen.ip().is_loopback(),
+        config,
+        snapshots,
+        admission,
+        pool,
+        metrics,
+        readiness: Arc::clone(&readiness),
+    });
+    let connections = TaskTracker::new();
+    let signals = Signals::default();
+    background.spawn(accept(listeners.traffic, Arc::clone(&proxy), connections.clone(), signals.clone()));
+
+    let mut shutdown = std::pin::pin!(shutdown);
+    tokio::select! {
+        () = shutdown.as_mut() => {}
+        () = readiness.ready() => {
+            on_ready();
+            shutdown.await;
+        }
+    }
+    Drain { proxy, signals, connections, link_stop, link, background_stop, background }.run().await;
+    Ok(())
+}
