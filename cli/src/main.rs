@@ -1,1 +1,41 @@
-fn main() {}
+//! `routerctl`: the operator's tool, and every role of the router as a process of its own.
+//!
+//! What both planes would share and is not pure lives here: signals, log setup, the allocator, the ports. Data goes to
+//! stdout, everything else to stderr.
+
+mod args;
+mod client;
+mod command;
+mod document;
+mod failure;
+mod mock_engine;
+mod output;
+mod process;
+mod supervise;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::Cli;
+use crate::failure::{Failure, Kind};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => command::run(cli),
+        Err(answer) => {
+            // Help and version are answers on stdout; everything else is a complaint on stderr. A closed one is no error.
+            drop(answer.print());
+            let kind = if answer.use_stderr() { Kind::Usage } else { Kind::OutputClosed };
+            Err(Failure::new(kind, ""))
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(&mut io::stderr()),
+    }
+}

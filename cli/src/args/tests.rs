@@ -1,0 +1,118 @@
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(std::iter::once("routerctl").chain(line.split_ascii_whitespace()))
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn each_verb_is_understood() {
+    let lines = [
+        "controlplane --grpc-listen 127.0.0.1:0 --http-listen 127.0.0.1:0",
+        "dataplane --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --control-plane http://127.0.0.1:7400",
+        "mock-engine --listen 127.0.0.1:0",
+        "up --replicas 2 --backend-port 19001 --backend-port 19002 --backend gpu:80 --set max_waiting=3",
+        "route add chat --default --preset gateway --backend gpu:80 --backend-port 1 --set queue_timeout=1s",
+        "route list -o json",
+        "route show chat -o yaml",
+        "route set chat max_waiting=3 queue_timeout=300ms --unset on_full --default false",
+        "route set chat --default true",
+        "route remove chat --yes",
+        "route options",
+        "backend add chat gpu:80 --name one --max-concurrency 8 --health-path /health --context-limit 131072 --dp-size 8",
+        "backend list",
+        "backend list chat",
+        "backend set chat gpu:80 --max-concurrency 9",
+        "backend remove chat gpu:80",
+        "drain --port 19002 --wait --timeout 10m",
+        "drain --backend one --route chat",
+        "undrain --route chat",
+        "ban --backend gpu:80 --for 30m",
+        "unban --port 80",
+        "session list --route chat --backend one --prefix AB12 --limit 5",
+        "session show ab12",
+        "session forget chat ab12 --yes",
+        "session forget chat --backend one",
+        "key add laptop",
+        "key list",
+        "key revoke laptop",
+        "apply -f routes.yaml --prune --dry-run",
+        "diff --file -",
+        "export",
+        "export chat -o json",
+        "status",
+        "completions bash",
+    ];
+    for line in lines {
+        if let Err(error) = parse(line) {
+            panic!("{line}: {error}");
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let lines = [
+        ("drain", ErrorKind::MissingRequiredArgument),
+        ("drain --port 0", ErrorKind::ValueValidation),
+        ("drain --port 1 --timeout 10m", ErrorKind::MissingRequiredArgument),
+        ("ban --port 1 --for soon", ErrorKind::ValueValidation),
+        ("route set chat", ErrorKind::MissingRequiredArgument),
+        ("route set chat max_waiting=many", ErrorKind::ValueValidation),
+        ("route set chat max_wait=1", ErrorKind::ValueValidation),
+        ("route set chat --unset max_wait", ErrorKind::ValueValidation),
+        ("route add v1", ErrorKind::ValueValidation),
+        ("route add chat --preset best", ErrorKind::InvalidValue),
+        ("backend add chat http://gpu:80", ErrorKind::ValueValidation),
+        ("session forget chat", ErrorKind::MissingRequiredArgument),
+        ("session forget chat abc", ErrorKind::ValueValidation),
+        ("session show xyz", ErrorKind::ValueValidation),
+        ("up --replicas 0", ErrorKind::ValueValidation),
+        ("status -o xml", ErrorKind::InvalidValue),
+        ("apply", ErrorKind::MissingRequiredArgument),
+    ];
+    for (line, kind) in lines {
+        match parse(line) {
+            Ok(_) => panic!("{line}: accepted"),
+            Err(error) => assert_eq!(error.kind(), kind, "{line}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn the_control_plane_is_named_before_or_after_the_verb() {
+    let url = |line: &str| {
+        let cli = parse(line).unwrap();
+        let Command::Route(noun) = cli.command else { panic!("{line}") };
+        noun.connect.or(cli.connect).control_plane
+    };
+    assert_eq!(url("--control-plane a:1 route list").as_deref(), Some("a:1"));
+    assert_eq!(url("route list --control-plane a:1").as_deref(), Some("a:1"));
+    assert_eq!(url("route --control-plane a:1 list").as_deref(), Some("a:1"));
+    assert_eq!(url("--control-plane a:1 route list --control-plane b:1").as_deref(), Some("b:1"));
+}
+
+#[test]
+fn a_bad_option_says_what_is_allowed() {
+    let text = parse("route set chat max_waiting=many").unwrap_err().to_string();
+    assert!(
+        text.contains("max_waiting: integer or word expected") || text.contains("max_waiting: integer expected"),
+        "{text}"
+    );
+    assert!(text.contains("allowed: 0..=100000"), "{text}");
+}
+
+#[test]
+fn backends_of_this_machine_are_ports() {
+    let cli = parse("route add chat --backend-port 19001 --backend gpu:80").unwrap();
+    let Command::Route(Noun { verb: command::route::RouteVerb::Add(_), .. }) = cli.command else { panic!("not add") };
+    let list = BackendList { addresses: vec!["gpu:80".parse().unwrap()], ports: vec![19001] };
+    assert_eq!(list.addresses(), ["gpu:80", "127.0.0.1:19001"]);
+}

@@ -1,0 +1,182 @@
+//! The Admin service as verbs use it: one connection, the operator's token, and errors that say what to do next.
+
+use std::path::Path;
+use std::time::Duration;
+
+use router_proto::v1::admin_client::AdminClient;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+
+use crate::args::Connect;
+use crate::failure::{Failure, Kind};
+
+/// Where a control plane listens unless told otherwise.
+pub(crate) const DEFAULT_URL: &str = "http://127.0.0.1:7400";
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Until an answer (of a stream: its start) must be there.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Adds the token to each call.
+#[derive(Clone)]
+pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// A connection to the control plane.
+pub(crate) struct Admin {
+    /// The generated client.
+    pub(crate) rpc: AdminClient<InterceptedService<Channel, Bearer>>,
+    url: String,
+}
+
+impl Admin {
+    /// Connects, so that an unreachable control plane is told apart from one that refuses.
+    pub(crate) async fn connect(connect: &Connect) -> Result<Self, Failure> {
+        let url = full_url(connect.control_plane.as_deref().unwrap_or(DEFAULT_URL))?;
+        let bearer = Bearer(connect.token_file.as_deref().map(read_token).transpose()?);
+        let endpoint = Endpoint::from_shared(url.clone())
+            .map_err(|_| Failure::usage(format!("--control-plane {url}: not a URL; expected http://HOST:PORT")))?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(ANSWER_TIMEOUT)
+            .tcp_nodelay(true);
+        let channel = endpoint.connect().await.map_err(|error| unreachable(&url, &root_cause(&error)))?;
+        Ok(Self { rpc: AdminClient::with_interceptor(channel, bearer), url })
+    }
+
+    /// The message inside an answer, or the failure that its status means.
+    pub(crate) fn answer<T>(&self, answer: Result<Response<T>, Status>) -> Result<T, Failure> {
+        answer.map(Response::into_inner).map_err(|status| self.failure(&status))
+    }
+
+    /// What a status means to an operator.
+    pub(crate) fn failure(&self, status: &Status) -> Failure {
+        let message = status.message();
+        match status.code() {
+            Code::NotFound => Failure::failed(message).hint(noun_hint(message)),
+            Code::Unauthenticated | Code::PermissionDenied => {
+                Failure::failed(format!("{} refuses: {message}", self.url)).hint("pass --token-file FILE")
+            }
+            Code::Unimplemented => Failure::failed(format!(
+                "the control plane at {} does not know this call; it is older than this routerctl ({})",
+                self.url,
+                env!("CARGO_PKG_VERSION")
+            )),
+            Code::Unavailable => unreachable(&self.url, message),
+            Code::DeadlineExceeded | Code::Cancelled => Failure::failed(format!(
+                "the control plane at {} gave no answer within {} s",
+                self.url,
+                ANSWER_TIMEOUT.as_secs()
+            ))
+            .hint("look at the result with `routerctl status` before you try again"),
+            // These carry the control plane's own complaint or advice.
+            Code::InvalidArgument | Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => {
+                Failure::failed(message)
+            }
+            code => Failure::failed(format!("{}: {message}", code.description())),
+        }
+    }
+}
+
+/// How to find the names that exist.
+fn noun_hint(message: &str) -> &'static str {
+    let verbs = [
+        ("key", "`routerctl key list` shows the keys"),
+        ("session", "`routerctl session list` shows the sessions"),
+        ("backend", "`routerctl backend list` shows the backends"),
+    ];
+    let found = verbs.into_iter().find(|(noun, _)| message.to_ascii_lowercase().contains(noun));
+    found.map_or("`routerctl route list` shows the routes", |(_, hint)| hint)
+}
+
+fn unreachable(url: &str, cause: &str) -> Failure {
+    Failure::new(Kind::Unavailable, format!("control plane unreachable at {url}: {cause}"))
+        .hint("start it with `routerctl controlplane` or pass --control-plane URL")
+}
+
+/// The innermost cause: the outer ones only say "transport error".
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// `HOST:PORT` becomes `http://HOST:PORT`.
+fn full_url(text: &str) -> Result<String, Failure> {
+    match text.split_once("://") {
+        None => Ok(format!("http://{text}")),
+        Some(("http", _)) => Ok(text.to_owned()),
+        Some((scheme, _)) => Err(Failure::usage(format!(
+            "--control-plane {text}: scheme {scheme} is not supported; expected http://HOST:PORT"
+        ))),
+    }
+}
+
+/// Reads a token; neither it nor the file's content is ever part of an error.
+fn read_token(path: &Path) -> Result<MetadataValue<Ascii>, Failure> {
+    let complain = |problem: &str| Failure::usage(format!("--token-file {}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| complain(&error.to_string()))?;
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(complain("empty; expected the token alone in the file"));
+    }
+    let mut value: MetadataValue<Ascii> =
+        format!("Bearer {token}").parse().map_err(|_| complain("expected printable ASCII without line breaks"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_become_urls() {
+        assert_eq!(full_url("127.0.0.1:7400").unwrap(), "http://127.0.0.1:7400");
+        assert_eq!(full_url("http://h:1").unwrap(), "http://h:1");
+        assert_eq!(full_url("https://h:1").unwrap_err().kind, Kind::Usage);
+    }
+
+    #[test]
+    fn what_is_missing_decides_the_hint() {
+        assert!(noun_hint("route chat").contains("route list"));
+        assert!(noun_hint("backend 127.0.0.1:1 of route chat").contains("backend list"));
+        assert!(noun_hint("key laptop").contains("key list"));
+    }
+
+    #[test]
+    fn a_token_is_read_trimmed_and_kept_out_of_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "secret\n").unwrap();
+        assert_eq!(read_token(&path).unwrap().to_str().unwrap(), "Bearer secret");
+        std::fs::write(&path, "sec\nret").unwrap();
+        let failure = read_token(&path).unwrap_err();
+        assert!(!failure.message.contains("sec"), "{failure:?}");
+        assert_eq!(read_token(&dir.path().join("none")).unwrap_err().kind, Kind::Usage);
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_control_plane_has_its_own_code_and_advice() {
+        // Bound and dropped: nothing listens there.
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let connect = Connect { control_plane: Some(address.to_string()), token_file: None };
+        let Err(failure) = Admin::connect(&connect).await else { panic!("connected to nothing") };
+        assert_eq!(failure.kind, Kind::Unavailable);
+        assert!(failure.message.contains("start it with `routerctl controlplane`"), "{failure:?}");
+        assert!(failure.message.contains("refused"), "{failure:?}");
+    }
+}

@@ -1,0 +1,24 @@
+//! `routerctl dataplane`: one replica as a process.
+
+use router_dataplane::Listeners;
+use router_dataplane::config::{Config, DataplaneArgs};
+use tokio_util::sync::CancellationToken;
+
+use crate::failure::{Failure, Outcome};
+use crate::process::{announce, bind, bound};
+
+/// Checks the whole configuration before anything is started.
+pub(crate) fn check(args: &DataplaneArgs) -> Result<Config, Failure> {
+    args.validate().map_err(|complaints| Failure::complaints(&complaints))
+}
+
+/// Binds, says where, and runs until `shutdown`.
+pub(crate) async fn run(config: Config, shutdown: CancellationToken) -> Outcome {
+    let traffic = bind("--listen", config.listen).await?;
+    let admin = bind("--admin-listen", config.admin_listen).await?;
+    announce(&format!("listening role=dataplane http={} admin={}", bound(&traffic)?, bound(&admin)?));
+    let on_ready = || announce("ready role=dataplane");
+    router_dataplane::run(config, Listeners { traffic, admin }, shutdown.cancelled_owned(), on_ready)
+        .await
+        .map_err(|error| Failure::failed(format!("dataplane: {error}")))
+}

@@ -1,0 +1,258 @@
+//! `routerctl route add|list|show|set|remove|options`.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand};
+use router_policy::ids::RouteName;
+use router_policy::option::catalogue::{CATALOGUE, Preset};
+use router_proto::v1;
+use serde_json::{Map, Value as Json, json};
+
+use crate::args::{Assignment, BackendList, assignment, option_name};
+use crate::client::Admin;
+use crate::document;
+use crate::failure::{Failure, Outcome};
+use crate::output::json::{Catalogue, CatalogueEntry, Changes, Removed, RouteList, RouteView};
+use crate::output::table::{Columns, count, print_backends, print_pairs, print_wrapped};
+use crate::output::{Answer, Out};
+
+/// What to do with routes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RouteVerb {
+    /// Add a route; one of that name must not exist.
+    Add(AddArgs),
+    /// List routes with their load.
+    List,
+    /// Show a route: every option with its value, and its backends.
+    Show(NameArgs),
+    /// Change options of a route; the others stay.
+    Set(SetArgs),
+    /// Remove a route and its sessions' bindings.
+    Remove(RemoveArgs),
+    /// List every option that a route can have. Needs no control plane.
+    Options,
+}
+
+/// Arguments of `route add`.
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Its name and path prefix: `/NAME/v1/...`.
+    name: RouteName,
+    /// Also answer bare `/v1/...`. At most one route can.
+    #[arg(long)]
+    default: bool,
+    /// The set of defaults for options that are not set.
+    #[arg(long, value_parser = Preset::NAMES)]
+    preset: Option<String>,
+    #[command(flatten)]
+    backends: BackendList,
+    /// Set an option. Repeat for several; `routerctl route options` lists all.
+    #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = assignment)]
+    options: Vec<Assignment>,
+}
+
+/// Arguments of `route show`.
+#[derive(Debug, Args)]
+pub(crate) struct NameArgs {
+    /// The route.
+    name: RouteName,
+}
+
+/// Arguments of `route set`.
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// The route.
+    name: RouteName,
+    /// Options to set.
+    #[arg(value_name = "OPTION=VALUE", value_parser = assignment, required_unless_present_any = ["unset", "default"])]
+    options: Vec<Assignment>,
+    /// An option that goes back to its default. Repeat for several.
+    #[arg(long, value_name = "OPTION", value_parser = option_name)]
+    unset: Vec<String>,
+    /// Make it the default route, or not any more.
+    #[arg(long, value_name = "true|false")]
+    default: Option<bool>,
+}
+
+/// Arguments of `route remove`.
+#[derive(Debug, Args)]
+pub(crate) struct RemoveArgs {
+    /// The route.
+    name: RouteName,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+}
+
+impl RouteVerb {
+    /// Carries it out.
+    pub(crate) async fn run(self, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
+        match self {
+            Self::Add(args) => add(args, admin, out).await,
+            Self::List => out.answer(&states("", admin).await?),
+            Self::Show(args) => show(args, admin, out).await,
+            Self::Set(args) => set(args, admin, out).await,
+            Self::Remove(args) => remove(args, admin, out).await,
+            Self::Options => options(out),
+        }
+    }
+}
+
+async fn states(route: &str, admin: &mut Admin) -> Result<RouteList, Failure> {
+    let answer = admin.rpc.list_routes(v1::ListRoutesRequest { route: route.to_owned() }).await;
+    Ok(RouteList { routes: admin.answer(answer)?.routes.into_iter().map(Into::into).collect() })
+}
+
+/// A route document as the command line states it.
+fn route_document(args: &AddArgs) -> Json {
+    let mut route = Map::new();
+    route.insert("name".to_owned(), json!(args.name.as_str()));
+    if args.default {
+        route.insert("default".to_owned(), json!(true));
+    }
+    if let Some(preset) = &args.preset {
+        route.insert("preset".to_owned(), json!(preset));
+    }
+    if !args.options.is_empty() {
+        route.insert("options".to_owned(), document::options_json(&args.options));
+    }
+    route.insert("backends".to_owned(), json!(args.backends.addresses()));
+    Json::Object(route)
+}
+
+async fn add(args: AddArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
+    let document = route_document(&args);
+    router_policy::route::parse_document(&document).map_err(|complaints| Failure::usage(complaints.to_string()))?;
+    let request = v1::ApplyRequest { document_json: document.to_string(), create_only: true, ..Default::default() };
+    let answer = admin.rpc.apply(request).await;
+    let changes = match admin.answer(answer) {
+        Ok(reply) => reply.changes,
+        Err(failure) if failure.message.contains("exists") => {
+            return Err(failure.hint(&format!("change it with `routerctl route set {} ...`", args.name)));
+        }
+        Err(failure) => return Err(failure),
+    };
+    out.answer(&Changes { changes: changes.into_iter().map(Into::into).collect(), is_applied: true })
+}
+
+async fn show(args: NameArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
+    let list = states(args.name.as_str(), admin).await?;
+    match list.routes.into_iter().next() {
+        Some(route) => out.answer(&route),
+        None => Err(Failure::failed(format!("no route {}", args.name)).hint("`routerctl route list` shows the routes")),
+    }
+}
+
+async fn set(args: SetArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
+    let mut set: HashMap<String, String> = args.options.into_iter().map(|one| (one.option, one.value)).collect();
+    if let Some(both) = args.unset.iter().find(|name| set.contains_key(*name)) {
+        return Err(Failure::usage(format!("{both}: both set and unset")));
+    }
+    if let Some(default) = args.default {
+        set.insert("default".to_owned(), default.to_string());
+    }
+    let route = args.name.to_string();
+    let answer = admin.rpc.set_route(v1::SetRouteRequest { route: route.clone(), set, unset: args.unset }).await;
+    let fields = admin.answer(answer)?.fields;
+    out.answer(&Changes::of_route(route, fields))
+}
+
+async fn remove(args: RemoveArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
+    let route = args.name.to_string();
+    if !args.yes {
+        let list = states(&route, admin).await?;
+        let (backends, sessions) =
+            list.routes.first().map_or((0, 0), |route| (route.backends.len() as u64, route.sessions));
+        let what = format!("{} and {}", count(backends, "backend"), count(sessions, "session"));
+        out.confirm(&format!("Remove route {route} with {what}?"))?;
+    }
+    let removed = format!("route {route}");
+    let answer = admin.rpc.remove_route(v1::RemoveRouteRequest { route }).await;
+    let reply = admin.answer(answer)?;
+    out.answer(&Removed { removed, in_flight: reply.in_flight, sessions_forgotten: Some(reply.sessions_forgotten) })
+}
+
+/// Prints the catalogue.
+pub(crate) fn options(out: &mut Out<'_>) -> Outcome {
+    let presets: Vec<Preset> = Preset::NAMES.iter().filter_map(|name| Preset::parse(name)).collect();
+    let entry = |option: &router_policy::option::OptionDef| {
+        let default = option.default_text(Preset::None);
+        let others = presets.iter().map(|preset| (preset.name(), option.default_text(*preset)));
+        CatalogueEntry {
+            name: option.name,
+            group: option.group,
+            kind: option.kind.name(),
+            default,
+            preset_defaults: others.filter(|(_, text)| *text != default).collect(),
+            allowed: option.kind.allowed(),
+            description: option.description,
+        }
+    };
+    out.answer(&Catalogue { options: CATALOGUE.iter().map(entry).collect() })
+}
+
+impl Answer for RouteList {
+    fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
+        let mut columns =
+            Columns::new(&["ROUTE", "DEFAULT", ">READY", ">IN FLIGHT", ">WAITING", ">SESSIONS", "COMPLAINTS"]);
+        for route in &self.routes {
+            let ready = route.backends.iter().filter(|backend| backend.is_ready()).count();
+            let in_flight: u32 = route.backends.iter().map(|backend| backend.in_flight).sum();
+            let limit: u32 = route.backends.iter().map(|backend| backend.limit).sum();
+            columns.row([
+                route.name.clone(),
+                if route.is_default { "yes" } else { "-" }.to_owned(),
+                format!("{ready}/{}", route.backends.len()),
+                format!("{in_flight}/{limit}"),
+                route.waiting.to_string(),
+                route.sessions.to_string(),
+                if route.complaints.is_empty() { String::new() } else { route.complaints.len().to_string() },
+            ]);
+        }
+        columns.print(out, "", "no routes; add one with `routerctl route add NAME --backend HOST:PORT`")
+    }
+}
+
+impl Answer for RouteView {
+    fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
+        print_pairs(
+            out,
+            &[
+                ("route", self.name.clone()),
+                ("default", if self.is_default { "yes" } else { "no" }.to_owned()),
+                ("sessions", self.sessions.to_string()),
+                ("waiting", self.waiting.to_string()),
+            ],
+        )?;
+        for complaint in &self.complaints {
+            writeln!(out, "complaint: {complaint}")?;
+        }
+        writeln!(out)?;
+        print_backends(out, "", &self.backends, false)?;
+        writeln!(out)?;
+        let mut columns = Columns::new(&["OPTION", "SET", "VALUE"]);
+        for option in &self.options {
+            let set = if option.is_set { "yes" } else { "-" };
+            // A list stands one word below the other: it is an order.
+            columns.row([option.name.clone(), set.to_owned(), option.value.replace(',', ",\n")]);
+        }
+        columns.print(out, "", "no options")
+    }
+}
+
+impl Answer for Catalogue {
+    fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
+        for option in &self.options {
+            writeln!(out, "{} ({}, {})", option.name, option.group, option.kind)?;
+            print_wrapped(out, "    ", option.description)?;
+            print_wrapped(out, "    ", &format!("default: {}", option.default.replace(',', ", ")))?;
+            for (preset, value) in &option.preset_defaults {
+                let value = value.replace(',', ", ");
+                print_wrapped(out, "    ", &format!("default under preset {preset}: {value}"))?;
+            }
+            print_wrapped(out, "    ", &format!("allowed: {}", option.allowed))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! The answers, one struct each. Field names are part of the interface: scripts read them.
+
+use router_proto::v1;
+use serde::Serialize;
+
+fn some(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// A backend now.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct BackendView {
+    pub(crate) route: String,
+    pub(crate) address: String,
+    pub(crate) name: Option<String>,
+    /// `ready`, or each of `unhealthy`, `banned`, `draining`, `drained`, `removed` that holds.
+    pub(crate) states: Vec<&'static str>,
+    pub(crate) reason: Option<String>,
+    pub(crate) in_flight: u32,
+    pub(crate) limit: u32,
+    pub(crate) sessions: u64,
+    /// Null when not banned for a time.
+    pub(crate) ban_left_ms: Option<u64>,
+    pub(crate) granted_total: u64,
+    pub(crate) failures_total: u64,
+    /// As written in the route document; null when the route's value holds.
+    pub(crate) max_concurrency: Option<u32>,
+    pub(crate) health_path: Option<String>,
+    pub(crate) context_limit: Option<u64>,
+    pub(crate) dp_size: Option<u32>,
+}
+
+impl BackendView {
+    /// Takes new requests.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.states == ["ready"]
+    }
+}
+
+impl From<v1::BackendState> for BackendView {
+    fn from(state: v1::BackendState) -> Self {
+        let condition = state.condition.unwrap_or_default();
+        let drain = if state.in_flight == 0 { "drained" } else { "draining" };
+        let words = [
+            (condition.removed, "removed"),
+            (condition.draining, drain),
+            (condition.banned, "banned"),
+            (condition.unhealthy, "unhealthy"),
+        ];
+        let mut states: Vec<&'static str> = words.iter().filter(|(holds, _)| *holds).map(|(_, word)| *word).collect();
+        if states.is_empty() {
+            states.push("ready");
+        }
+        Self {
+            route: state.route,
+            address: state.address,
+            name: some(state.name),
+            states,
+            reason: some(state.reason),
+            in_flight: state.in_flight,
+            limit: state.limit,
+            sessions: state.sessions,
+            ban_left_ms: (state.ban_left_ms != 0).then_some(state.ban_left_ms),
+            granted_total: state.granted_total,
+            failures_total: state.failures_total,
+            max_concurrency: (state.max_concurrency != 0).then_some(state.max_concurrency),
+            health_path: some(state.health_path),
+            context_limit: (state.context_limit != 0).then_some(state.context_limit),
+            dp_size: (state.dp_size != 0).then_some(state.dp_size),
+        }
+    }
+}
+
+/// An option of a route.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct OptionView {
+    pub(crate) name: String,
+    pub(crate) value: String,
+    /// Stands in the route document, else the default holds.
+    pub(crate) is_set: bool,
+}
+
+/// A route now.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct RouteView {
+    pub(crate) name: String,
+    pub(crate) is_default: bool,
+    pub(crate) waiting: u32,
+    pub(crate) sessions: u64,
+    pub(crate) complaints: Vec<String>,
+    pub(crate) options: Vec<OptionView>,
+    pub(crate) backends: Vec<BackendView>,
+}
+
+impl From<v1::RouteState> for RouteView {
+    fn from(state: v1::RouteState) -> Self {
+        let option =
+            |option: v1::OptionState| OptionView { name: option.name, value: option.value, is_set: option.is_set };
+        Self {
+            name: state.name,
+            is_default: state.is_default,
+            waiting: state.waiting,
+            sessions: state.sessions,
+            complaints: state.complaints,
+            options: state.options.into_iter().map(option).collect(),
+            backends: state.backends.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
+/// `route list`, `route show`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RouteList {
+    pub(crate) routes: Vec<RouteView>,
+}
+
+/// `backend list`, `drain`, `undrain`, `ban`, `unban`.
+#[derive(Debug, Serialize)]
+pub(crate) struct BackendListing {
+    pub(crate) backends: Vec<BackendView>,
+}
+
+impl From<Vec<v1::BackendState>> for BackendListing {
+    fn from(states: Vec<v1::BackendState>) -> Self {
+        Self { backends: states.into_iter().map(Into::into).collect() }
+    }
+}
+
+/// One option of the catalogue.
+#[derive(Debug, Serialize)]
+pub(crate) struct CatalogueEntry {
+    pub(crate) name: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) default: &'static str,
+    /// Presets under which the default is another.
+    pub(crate) preset_defaults: std::collections::BTreeMap<&'static str, &'static str>,
+    pub(crate) allowed: String,
+    pub(crate) description: &'static str,
+}
+
+/// `route options`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Catalogue {
+    pub(crate) options: Vec<CatalogueEntry>,
+}
+
+/// A session's binding.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionView {
+    pub(crate) route: String,
+    pub(crate) fingerprint: String,
+    pub(crate) backend: String,
+    pub(crate) created_unix_ms: u64,
+    pub(crate) last_used_unix_ms: u64,
+    pub(crate) requests: u64,
+    pub(crate) moves: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) dp_rank: Option<u32>,
+}
+
+impl From<v1::SessionState> for SessionView {
+    fn from(state: v1::SessionState) -> Self {
+        let v1::SessionState {
+            route,
+            fingerprint,
+            backend,
+            created_unix_ms,
+            last_used_unix_ms,
+            requests,
+            moves,
+            in_flight,
+            dp_rank,
+        } = state;
+        Self { route, fingerprint, backend, created_unix_ms, last_used_unix_ms, requests, moves, in_flight, dp_rank }
+    }
+}
+
+/// `session list`.
+#[derive(Debug, Serialize)]
+pub(crate) struct SessionList {
+    pub(crate) sessions: Vec<SessionView>,
+    /// How many match, listed or not.
+    pub(crate) total: u64,
+}
+
+/// `session show`.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub(crate) struct SessionDetail(pub(crate) SessionView);
+
+/// `session forget`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Forgotten {
+    pub(crate) forgotten: u64,
+}
+
+/// A client key, without its secret.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyView {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) sha256_prefix: String,
+    pub(crate) created_unix_ms: u64,
+}
+
+impl From<v1::KeyState> for KeyView {
+    fn from(state: v1::KeyState) -> Self {
+        let v1::KeyState { id, name, sha256_prefix, created_unix_ms } = state;
+        Self { id, name, sha256_prefix, created_unix_ms }
+    }
+}
+
+/// `key list`.
+#[derive(Debug, Serialize)]
+pub(crate) struct KeyList {
+    pub(crate) keys: Vec<KeyView>,
+}
+
+/// `key add`: the only time that the secret is seen.
+#[derive(Serialize)]
+pub(crate) struct NewKey {
+    #[serde(flatten)]
+    pub(crate) key: KeyView,
+    pub(crate) secret: String,
+}
+
+/// `key revoke`.
+#[derive(Debug, Serialize)]
+pub(crate) struct RevokedKey {
+    pub(crate) revoked: KeyView,
+}
+
+/// One field of a route document, before and after.
+#[derive(Debug, Serialize)]
+pub(crate) struct FieldView {
+    pub(crate) field: String,
+    pub(crate) before: Option<String>,
+    pub(crate) after: Option<String>,
+}
+
+impl From<v1::FieldChange> for FieldView {
+    fn from(change: v1::FieldChange) -> Self {
+        Self { field: change.field, before: change.before, after: change.after }
+    }
+}
+
+/// What happens to one route.
+#[derive(Debug, Serialize)]
+pub(crate) struct ChangeView {
+    pub(crate) route: String,
+    /// `added`, `changed`, `removed`.
+    pub(crate) action: &'static str,
+    pub(crate) fields: Vec<FieldView>,
+}
+
+impl From<v1::RouteChange> for ChangeView {
+    fn from(change: v1::RouteChange) -> Self {
+        let action = match change.action() {
+            v1::route_change::Action::Added => "added",
+            v1::route_change::Action::Removed => "removed",
+            v1::route_change::Action::Changed | v1::route_change::Action::Unspecified => "changed",
+        };
+        Self { route: change.route, action, fields: change.fields.into_iter().map(Into::into).collect() }
+    }
+}
+
+/// `apply`, `diff`, `route add`, `route set`, `backend set`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Changes {
+    pub(crate) changes: Vec<ChangeView>,
+    /// False for `diff` and `apply --dry-run`.
+    pub(crate) is_applied: bool,
+}
+
+/// `route remove`, `backend remove`.
+#[derive(Debug, Serialize)]
+#[expect(clippy::struct_field_names, reason = "scripts read `removed`")]
+pub(crate) struct Removed {
+    /// What was removed.
+    pub(crate) removed: String,
+    /// Requests that were in flight; they end by themselves.
+    pub(crate) in_flight: u32,
+    /// Null where bindings are not counted.
+    pub(crate) sessions_forgotten: Option<u64>,
+}
+
+/// `backend add`.
+#[derive(Debug, Serialize)]
+pub(crate) struct BackendAdded {
+    pub(crate) route: String,
+    pub(crate) added: String,
+}
+
+/// A dataplane process.
+#[derive(Debug, Serialize)]
+pub(crate) struct ReplicaView {
+    pub(crate) replica_id: String,
+    pub(crate) version: String,
+    pub(crate) listen: String,
+    pub(crate) connected: bool,
+    pub(crate) last_seen_ms: u64,
+    pub(crate) leases: u32,
+}
+
+/// `status`.
+#[derive(Debug, Serialize)]
+pub(crate) struct StatusView {
+    pub(crate) version: String,
+    pub(crate) epoch: u64,
+    pub(crate) uptime_ms: u64,
+    pub(crate) database: String,
+    pub(crate) database_ok: bool,
+    pub(crate) database_error: Option<String>,
+    pub(crate) keys: u32,
+    pub(crate) snapshot_version: u64,
+    pub(crate) replicas: Vec<ReplicaView>,
+    pub(crate) routes: Vec<RouteView>,
+}
+
+impl From<v1::GetStatusReply> for StatusView {
+    fn from(reply: v1::GetStatusReply) -> Self {
+        let replica = |state: v1::ReplicaState| {
+            let v1::ReplicaState { replica_id, version, listen, connected, last_seen_ms, leases } = state;
+            ReplicaView { replica_id, version, listen, connected, last_seen_ms, leases }
+        };
+        Self {
+            version: reply.version,
+            epoch: reply.epoch,
+            uptime_ms: reply.uptime_ms,
+            database: reply.database,
+            database_ok: reply.database_ok,
+            database_error: some(reply.database_error),
+            keys: reply.keys,
+            snapshot_version: reply.snapshot_version,
+            replicas: reply.replicas.into_iter().map(replica).collect(),
+            routes: reply.routes.into_iter().map(Into::into).collect(),
+        }
+    }
+}
