@@ -36,6 +36,7 @@ use crate::clock::Clock;
 use crate::marks::MarkJournal;
 use crate::metrics::PoolMetrics;
 use crate::store::group_commit::Committer;
+use crate::store::health::StoreHealth;
 use crate::store::write_behind::Journal;
 
 /// What all pools share.
@@ -46,6 +47,8 @@ pub struct Context {
     pub epoch: u64,
     /// Leases granted so far, over all pools.
     pub lease_count: AtomicU64,
+    /// Whether the database answers.
+    pub store_health: Arc<StoreHealth>,
     /// Makes bindings durable.
     pub committer: Committer,
     /// Writes leases and uses behind.

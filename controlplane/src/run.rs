@@ -111,7 +111,8 @@ async fn start(
 ) -> Result<(Arc<Fleet>, Arc<MarkJournal>), Error> {
     let store = store::open(&config.database_url, config.sqlite_sync).await?;
     let epoch = store.begin_epoch().await.map_err(Error::Load)?;
-    let fingerprint_key = store.fingerprint_key(rand::rng().random()).await.map_err(Error::Load)?;
+    let fresh_key = rand::rng().random();
+    let fingerprint_key = store.fingerprint_key(fresh_key).await.map_err(Error::Load)?;
     let stored = store.load().await.map_err(Error::Load)?;
     let is_new = stored.routes.is_empty();
 
@@ -125,6 +126,7 @@ async fn start(
         clock: Clock::start(),
         epoch,
         lease_count: AtomicU64::new(0),
+        store_health: Arc::clone(&store_health),
         committer,
         journal,
         marks: Arc::clone(&marks),
@@ -150,3 +152,6 @@ async fn start(
 fn serve_error(what: &'static str, error: &dyn std::error::Error) -> Error {
     Error::Serve { what, problem: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -216,9 +216,14 @@ impl Pool {
             queued_ms,
             provisional: false,
         };
-        if grant.write.is_none() && self.context.committer.committed() >= grant.after_commit {
-            caller.answer(op, Kind::Granted(granted));
-            return;
+        if grant.write.is_none() {
+            let is_durable = self.context.committer.committed() >= grant.after_commit;
+            // Without a database, a session that was bound provisionally does not wait again for each request.
+            if is_durable || !self.context.store_health.is_ok() {
+                granted.provisional = !is_durable;
+                caller.answer(op, Kind::Granted(granted));
+                return;
+            }
         }
         let session = grant.write.as_ref().map(|write| match write {
             BindingWrite::Put(row) => row.fingerprint,

@@ -49,7 +49,8 @@ impl Bench {
             epoch: 1,
             lease_count: AtomicU64::new(0),
             committer: Committer::start(Arc::clone(&store), &tracker, stop.clone(), Arc::clone(&health)),
-            journal: Journal::start(Arc::clone(&store), &tracker, stop.clone(), health),
+            journal: Journal::start(Arc::clone(&store), &tracker, stop.clone(), Arc::clone(&health)),
+            store_health: health,
             marks: Arc::new(MarkJournal::default()),
             publish: Notify::new(),
         };

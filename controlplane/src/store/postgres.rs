@@ -113,7 +113,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {
-        MIGRATIONS.run(&self.pool).await
+        MIGRATIONS.run_direct(None, &mut *self.pool.acquire().await?, false).await
     }
 
     /// Runs the steps in one transaction; one alone is its own.

@@ -109,7 +109,7 @@ impl SqliteStore {
     }
 
     pub(super) async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {
-        MIGRATIONS.run(&mut *self.connection.lock().await).await
+        MIGRATIONS.run_direct(None, &mut *self.connection.lock().await, false).await
     }
 
     /// Runs the steps in one transaction; one alone is its own.

@@ -49,20 +49,19 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // One thread: the client must take as little as it can of the cores that it measures on.
-    let ended = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(anyhow::Error::from)
-        .and_then(|runtime| {
-            runtime.block_on(async {
-                match cli.command {
-                    Command::Throughput(args) => throughput::run(args).await,
-                    Command::Memory(args) => memory::run(args).await,
-                    Command::Stream(args) => stream::run(args).await,
-                    Command::Engine(args) => engine::run(args).await,
-                }
-            })
-        });
+    let ended =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(anyhow::Error::from).and_then(
+            |runtime| {
+                runtime.block_on(async {
+                    match cli.command {
+                        Command::Throughput(args) => throughput::run(args).await,
+                        Command::Memory(args) => memory::run(args).await,
+                        Command::Stream(args) => stream::run(args).await,
+                        Command::Engine(args) => engine::run(args).await,
+                    }
+                })
+            },
+        );
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

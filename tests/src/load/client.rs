@@ -19,29 +19,20 @@ pub(crate) struct Head<'a>(pub(crate) &'a [u8]);
 
 /// Where the head in `buffer` ends, if it is whole.
 pub(crate) fn head_end(buffer: &[u8]) -> Option<usize> {
-    buffer
-        .windows(4)
-        .position(|window| window == b"\r\n\r\n")
-        .map(|at| at + 4)
+    buffer.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
 
 /// The value of header `name`, trimmed.
 fn header<'a>(head: Head<'a>, name: &[u8]) -> Option<&'a [u8]> {
     head.0.split(|byte| *byte == b'\n').find_map(|line| {
         let (key, value) = line.split_at_checked(name.len())?;
-        (key.eq_ignore_ascii_case(name))
-            .then(|| value.strip_prefix(b":"))
-            .flatten()
-            .map(<[u8]>::trim_ascii)
+        (key.eq_ignore_ascii_case(name)).then(|| value.strip_prefix(b":")).flatten().map(<[u8]>::trim_ascii)
     })
 }
 
 /// The announced length of the body.
 pub(crate) fn content_length(head: Head<'_>) -> Option<usize> {
-    std::str::from_utf8(header(head, b"content-length")?)
-        .ok()?
-        .parse()
-        .ok()
+    std::str::from_utf8(header(head, b"content-length")?).ok()?.parse().ok()
 }
 
 fn is_chunked(head: Head<'_>) -> bool {
@@ -53,20 +44,13 @@ fn status(head: Head<'_>) -> Option<u16> {
 }
 
 /// A chat completion request whose body has `body_bytes` bytes, in session `session`.
-pub(crate) fn chat_request(
-    session: usize,
-    body_bytes: usize,
-    is_streamed: bool,
-    max_tokens: u32,
-) -> Vec<u8> {
+pub(crate) fn chat_request(session: usize, body_bytes: usize, is_streamed: bool, max_tokens: u32) -> Vec<u8> {
     let start = format!(
         r#"{{"model":"load","stream":{is_streamed},"max_tokens":{max_tokens},"messages":[{{"role":"user","content":"session {session:05} "#
     );
     let end = r#""}]}"#;
     let padding = "word ".repeat(body_bytes / 5 + 1);
-    let room = body_bytes
-        .saturating_sub(start.len() + end.len())
-        .min(padding.len());
+    let room = body_bytes.saturating_sub(start.len() + end.len()).min(padding.len());
     let body = format!("{start}{}{end}", padding.get(..room).unwrap_or_default());
     let length = body.len();
     format!(
@@ -89,18 +73,12 @@ impl Connection {
             .context("connect: timed out")?
             .with_context(|| format!("connect to {address}"))?;
         socket.set_nodelay(true).context("set TCP_NODELAY")?;
-        Ok(Self {
-            socket,
-            buffer: Vec::with_capacity(16 << 10),
-        })
+        Ok(Self { socket, buffer: Vec::with_capacity(16 << 10) })
     }
 
     /// Sends `request`.
     pub(crate) async fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
-        self.socket
-            .write_all(request)
-            .await
-            .context("send a request")
+        self.socket.write_all(request).await.context("send a request")
     }
 
     /// Sends `request` and reads the whole response; returns its status.
@@ -143,11 +121,7 @@ impl Connection {
         loop {
             bytes += self.buffer.len() as u64;
             // The end may be cut anywhere: the last bytes of the read before are kept for the comparison.
-            tail.extend_from_slice(
-                self.buffer
-                    .get(self.buffer.len().saturating_sub(64)..)
-                    .unwrap_or_default(),
-            );
+            tail.extend_from_slice(self.buffer.get(self.buffer.len().saturating_sub(64)..).unwrap_or_default());
             if tail.ends_with(b"\r\n0\r\n\r\n") {
                 break;
             }
@@ -171,20 +145,12 @@ impl Connection {
         };
         let head = Head(self.buffer.get(..end).unwrap_or_default());
         let status = status(head).context("a response without a status")?;
-        let length = if is_chunked(head) {
-            None
-        } else {
-            Some(content_length(head).unwrap_or(0))
-        };
+        let length = if is_chunked(head) { None } else { Some(content_length(head).unwrap_or(0)) };
         Ok((status, end, length))
     }
 
     async fn more(&mut self) -> anyhow::Result<()> {
-        let read = self
-            .socket
-            .read_buf(&mut self.buffer)
-            .await
-            .context("read a response")?;
+        let read = self.socket.read_buf(&mut self.buffer).await.context("read a response")?;
         if read == 0 {
             bail!("the connection was closed inside a response");
         }
@@ -215,11 +181,8 @@ impl Burst {
 
     /// Latency in milliseconds that `percent` % of the requests stayed within.
     pub(crate) fn percentile_ms(&self, percent: usize) -> f64 {
-        let at = (self.latencies_us.len() * percent / 100)
-            .min(self.latencies_us.len().saturating_sub(1));
-        self.latencies_us
-            .get(at)
-            .map_or(0.0, |micros| f64::from(*micros) / 1000.0)
+        let at = (self.latencies_us.len() * percent / 100).min(self.latencies_us.len().saturating_sub(1));
+        self.latencies_us.get(at).map_or(0.0, |micros| f64::from(*micros) / 1000.0)
     }
 }
 
@@ -247,8 +210,7 @@ pub(crate) async fn burst(
                 }
                 let status = connection.exchange(request).await?;
                 if status == 200 {
-                    latencies_us
-                        .push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
+                    latencies_us.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
                 } else {
                     failures += 1;
                 }
@@ -286,17 +248,9 @@ mod tests {
 
     #[test]
     fn heads_are_read_whatever_their_case() {
-        let head = Head(
-            b"HTTP/1.1 429 Too Many\r\ncontent-LENGTH:  12\r\nTransfer-Encoding: chunked\r\n\r\n",
-        );
-        assert_eq!(
-            (status(head), content_length(head), is_chunked(head)),
-            (Some(429), Some(12), true)
-        );
-        assert_eq!(
-            content_length(Head(b"HTTP/1.1 200 OK\r\nX-Content-Length: 1\r\n\r\n")),
-            None
-        );
+        let head = Head(b"HTTP/1.1 429 Too Many\r\ncontent-LENGTH:  12\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!((status(head), content_length(head), is_chunked(head)), (Some(429), Some(12), true));
+        assert_eq!(content_length(Head(b"HTTP/1.1 200 OK\r\nX-Content-Length: 1\r\n\r\n")), None);
     }
 
     #[test]

@@ -23,17 +23,9 @@ pub(crate) struct Args {
 
 /// Serves until killed.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .context("engine: listen")?;
-    let address = listener
-        .local_addr()
-        .context("engine: read the bound address")?;
-    writeln!(
-        std::io::stdout().lock(),
-        "listening role=load-engine http={address}"
-    )
-    .context("write to stdout")?;
+    let listener = TcpListener::bind(args.listen).await.context("engine: listen")?;
+    let address = listener.local_addr().context("engine: read the bound address")?;
+    writeln!(std::io::stdout().lock(), "listening role=load-engine http={address}").context("write to stdout")?;
     let answer = answer(args.answer_bytes);
     let mut connections = JoinSet::new();
     loop {
@@ -46,7 +38,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 /// The response, head included, to whatever is asked.
 fn answer(body_bytes: usize) -> Vec<u8> {
     let start = r#"{"id":"chatcmpl-load","object":"chat.completion","created":0,"model":"load","choices":[{"index":0,"message":{"role":"assistant","content":""#;
-    let end = r#""},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0},"data":[]}"#;
+    let end =
+        r#""},"finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0},"data":[]}"#;
     let padding = "x".repeat(body_bytes.saturating_sub(start.len() + end.len()));
     let body = format!("{start}{padding}{end}");
     let length = body.len();

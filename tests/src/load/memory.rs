@@ -54,19 +54,11 @@ struct Row {
 /// Measures and reports.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    let (engine, engine_address) = mock_engine(
-        folder.path(),
-        &args.router,
-        args.token_gap_ms,
-        args.tokens,
-        "16",
-    )
-    .await?;
+    let (engine, engine_address) =
+        mock_engine(folder.path(), &args.router, args.token_gap_ms, args.tokens, "16").await?;
     let mut router = args.router.clone();
     router.max_concurrency = Some(router.max_concurrency.unwrap_or(args.streams + 16));
-    let peer = Peer::start(args.peer, engine_address, Traffic::Streams, &router)
-        .await
-        .context(args.peer.name())?;
+    let peer = Peer::start(args.peer, engine_address, Traffic::Streams, &router).await.context(args.peer.name())?;
 
     // One stream has run before the first reading, so that what is made once is not counted per stream.
     let mut first = open(&peer, 0, &args).await?;
@@ -75,14 +67,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     sleep(Duration::from_secs(1)).await;
     let before = readings(&peer);
 
-    progress(&format!(
-        "opening {} streams through {}",
-        args.streams,
-        args.peer.name()
-    ));
-    let streams = timeout(OPEN_TIMEOUT, open_all(&peer, &args))
-        .await
-        .context("open the streams: timed out")??;
+    progress(&format!("opening {} streams through {}", args.streams, args.peer.name()));
+    let streams = timeout(OPEN_TIMEOUT, open_all(&peer, &args)).await.context("open the streams: timed out")??;
     sleep(Duration::from_secs(args.settle_seconds.into())).await;
     let open = readings(&peer);
     drop(streams);
@@ -96,13 +82,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         .zip(before.into_iter().zip(open).zip(closed))
         .map(|((process, _), ((before_kb, open_kb), closed_kb))| {
             let growth = u32::try_from(open_kb.saturating_sub(before_kb)).unwrap_or(u32::MAX);
-            Row {
-                process,
-                before_kb,
-                open_kb,
-                closed_kb,
-                kb_per_stream: f64::from(growth) / count,
-            }
+            Row { process, before_kb, open_kb, closed_kb, kb_per_stream: f64::from(growth) / count }
         })
         .collect();
     peer.stop().await;
@@ -128,23 +108,8 @@ fn report(args: &Args, rows: &[Row]) -> anyhow::Result<()> {
         .collect();
     let sum: f64 = rows.iter().map(|row| row.kb_per_stream).sum();
     let blank = String::new;
-    lines.push([
-        "together".to_owned(),
-        blank(),
-        blank(),
-        blank(),
-        format!("{sum:.1}"),
-    ]);
-    table(
-        [
-            "process",
-            "before KB",
-            "open KB",
-            "closed KB",
-            "KB per stream",
-        ],
-        &lines,
-    )
+    lines.push(["together".to_owned(), blank(), blank(), blank(), format!("{sum:.1}")]);
+    table(["process", "before KB", "open KB", "closed KB", "KB per stream"], &lines)
 }
 
 /// Starts the mock engine of routerctl.
@@ -173,14 +138,7 @@ pub(crate) async fn mock_engine(
 
 async fn open(peer: &Peer, session: u32, args: &Args) -> anyhow::Result<Connection> {
     let mut connection = Connection::open(peer.address).await?;
-    connection
-        .send(&chat_request(
-            session as usize,
-            args.request_bytes as usize,
-            true,
-            args.tokens,
-        ))
-        .await?;
+    connection.send(&chat_request(session as usize, args.request_bytes as usize, true, args.tokens)).await?;
     Ok(connection)
 }
 
@@ -199,8 +157,5 @@ async fn open_all(peer: &Peer, args: &Args) -> anyhow::Result<Vec<Connection>> {
 
 /// Resident memory of each process in KB.
 fn readings(peer: &Peer) -> Vec<u64> {
-    peer.processes
-        .iter()
-        .map(|(_, process)| process.resident_kb())
-        .collect()
+    peer.processes.iter().map(|(_, process)| process.resident_kb()).collect()
 }

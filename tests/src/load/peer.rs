@@ -15,10 +15,8 @@ use crate::process::{Process, find_program, free_address};
 /// How long a started proxy may take until a request through it succeeds.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// nginx modules for the session-hash peer, in load order.
-const LUA_MODULES: [&str; 2] = [
-    "/usr/lib/nginx/modules/ndk_http_module.so",
-    "/usr/lib/nginx/modules/ngx_http_lua_module.so",
-];
+const LUA_MODULES: [&str; 2] =
+    ["/usr/lib/nginx/modules/ndk_http_module.so", "/usr/lib/nginx/modules/ngx_http_lua_module.so"];
 
 /// A proxy to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -78,10 +76,7 @@ impl RouterArgs {
         let own = std::env::current_exe().context("find this program")?;
         let beside = own.with_file_name("routerctl");
         if !beside.is_file() {
-            bail!(
-                "{} is missing: build it, or name another with --routerctl",
-                beside.display()
-            );
+            bail!("{} is missing: build it, or name another with --routerctl", beside.display());
         }
         Ok(beside)
     }
@@ -105,10 +100,7 @@ impl Peer {
         traffic: Traffic,
         router: &RouterArgs,
     ) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new()
-            .prefix("router-load-")
-            .tempdir()
-            .context("make a folder")?;
+        let folder = tempfile::Builder::new().prefix("router-load-").tempdir().context("make a folder")?;
         let (address, processes) = match kind {
             PeerKind::Direct => (engine, Vec::new()),
             PeerKind::Nginx => nginx(folder.path(), engine, traffic, false).await?,
@@ -116,21 +108,14 @@ impl Peer {
             PeerKind::Haproxy => haproxy(folder.path(), engine).await?,
             PeerKind::Router => start_router(folder.path(), engine, router).await?,
         };
-        let peer = Self {
-            kind,
-            address,
-            processes,
-            _folder: folder,
-        };
+        let peer = Self { kind, address, processes, _folder: folder };
         peer.answers().await?;
         Ok(peer)
     }
 
     /// CPU seconds of all its processes so far.
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        self.processes
-            .iter()
-            .fold(0.0, |sum, (_, process)| sum + process.cpu_seconds())
+        self.processes.iter().fold(0.0, |sum, (_, process)| sum + process.cpu_seconds())
     }
 
     /// Ends its processes, the one that serves first.
@@ -144,12 +129,7 @@ impl Peer {
         let request = chat_request(0, 200, false, 1);
         let start = Instant::now();
         loop {
-            let answer = async {
-                Connection::open(self.address)
-                    .await?
-                    .exchange(&request)
-                    .await
-            };
+            let answer = async { Connection::open(self.address).await?.exchange(&request).await };
             let problem = match tokio::time::timeout(READY_TIMEOUT, answer).await {
                 Ok(Ok(200)) => return Ok(()),
                 Ok(Ok(status)) => format!("it answers {status}"),
@@ -157,10 +137,7 @@ impl Peer {
                 Err(_) => "it does not answer".into(),
             };
             if start.elapsed() > READY_TIMEOUT {
-                bail!(
-                    "no request succeeds within {} s: {problem}",
-                    READY_TIMEOUT.as_secs()
-                );
+                bail!("no request succeeds within {} s: {problem}", READY_TIMEOUT.as_secs());
             }
             sleep(Duration::from_millis(50)).await;
         }
@@ -174,28 +151,15 @@ fn installed(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// nginx with one worker; `with_lua` picks between two upstreams by CRC-32 of the session, both being the one engine.
-async fn nginx(
-    folder: &Path,
-    engine: SocketAddr,
-    traffic: Traffic,
-    with_lua: bool,
-) -> anyhow::Result<Started> {
+async fn nginx(folder: &Path, engine: SocketAddr, traffic: Traffic, with_lua: bool) -> anyhow::Result<Started> {
     let program = installed("nginx")?;
-    if let Some(missing) = LUA_MODULES
-        .iter()
-        .find(|module| with_lua && !Path::new(module).exists())
-    {
+    if let Some(missing) = LUA_MODULES.iter().find(|module| with_lua && !Path::new(module).exists()) {
         bail!("{missing} is not installed");
     }
     let address = free_address()?;
     let here = folder.display();
-    let modules: String = if with_lua {
-        LUA_MODULES
-            .map(|module| format!("load_module {module};\n"))
-            .concat()
-    } else {
-        String::new()
-    };
+    let modules: String =
+        if with_lua { LUA_MODULES.map(|module| format!("load_module {module};\n")).concat() } else { String::new() };
     let target = if with_lua {
         "set_by_lua_block $peer { return 'engine' .. (ngx.crc32_short(ngx.var.http_x_session_id or '') % 2) } \
          proxy_pass http://$peer;"
@@ -203,9 +167,7 @@ async fn nginx(
         "proxy_pass http://engine0;"
     };
     let upstream = |index: u8| {
-        format!(
-            "upstream engine{index} {{ server {engine}; keepalive 64; keepalive_requests 1000000000; }}\n"
-        )
+        format!("upstream engine{index} {{ server {engine}; keepalive 64; keepalive_requests 1000000000; }}\n")
     };
     let buffering = match traffic {
         Traffic::Short => "",
@@ -226,12 +188,7 @@ async fn nginx(
     let file = folder.join("nginx.conf");
     fs::write(&file, config).context("write nginx.conf")?;
     let log = folder.join("start.log");
-    let arguments = [
-        "-c".as_ref(),
-        file.as_os_str(),
-        "-e".as_ref(),
-        log.as_os_str(),
-    ];
+    let arguments = ["-c".as_ref(), file.as_os_str(), "-e".as_ref(), log.as_os_str()];
     let mut process = Process::start(folder, "nginx", &program, arguments)?;
     process.accepts(address).await?;
     Ok((address, vec![("nginx", process)]))
@@ -255,11 +212,7 @@ async fn haproxy(folder: &Path, engine: SocketAddr) -> anyhow::Result<Started> {
 }
 
 /// A control plane on a fresh `SQLite` file, one dataplane, and a default route to the engine.
-async fn start_router(
-    folder: &Path,
-    engine: SocketAddr,
-    args: &RouterArgs,
-) -> anyhow::Result<Started> {
+async fn start_router(folder: &Path, engine: SocketAddr, args: &RouterArgs) -> anyhow::Result<Started> {
     let program = args.program()?;
     let (grpc, http) = (free_address()?, free_address()?);
     let (traffic, admin) = (free_address()?, free_address()?);
@@ -268,40 +221,22 @@ async fn start_router(
         "controlplane".to_owned(),
         format!("--grpc-listen={grpc}"),
         format!("--http-listen={http}"),
-        format!(
-            "--database-url=sqlite:{}",
-            folder.join("router.db").display()
-        ),
+        format!("--database-url=sqlite:{}", folder.join("router.db").display()),
     ];
     let mut control_plane = Process::start(folder, "controlplane", &program, arguments)?;
-    control_plane
-        .accepts(grpc)
-        .await
-        .context("routerctl controlplane")?;
+    control_plane.accepts(grpc).await.context("routerctl controlplane")?;
 
     let max_concurrency = args.max_concurrency.unwrap_or(64);
     let output = tokio::process::Command::new(&program)
-        .args([
-            "--control-plane",
-            &control_plane_url,
-            "route",
-            "add",
-            "default",
-            "--default",
-        ])
+        .args(["--control-plane", &control_plane_url, "route", "add", "default", "--default"])
         .args(["--backend", &engine.to_string(), "--set", "auth=off"])
         .args(["--set", &format!("max_concurrency={max_concurrency}")])
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(READY_TIMEOUT, output)
-        .await
-        .context("routerctl route add: timed out")?;
+    let output = tokio::time::timeout(READY_TIMEOUT, output).await.context("routerctl route add: timed out")?;
     let output = output.context("start routerctl route add")?;
     if !output.status.success() {
-        bail!(
-            "routerctl route add: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("routerctl route add: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
 
     let arguments = [
@@ -312,12 +247,6 @@ async fn start_router(
         format!("--threads={}", args.threads),
     ];
     let mut dataplane = Process::start(folder, "dataplane", &program, arguments)?;
-    dataplane
-        .accepts(traffic)
-        .await
-        .context("routerctl dataplane")?;
-    Ok((
-        traffic,
-        vec![("dataplane", dataplane), ("controlplane", control_plane)],
-    ))
+    dataplane.accepts(traffic).await.context("routerctl dataplane")?;
+    Ok((traffic, vec![("dataplane", dataplane), ("controlplane", control_plane)]))
 }

@@ -48,12 +48,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         let pid = child.id().context("the child has ended already")?;
-        Ok(Self {
-            child,
-            pid,
-            stdout,
-            stderr,
-        })
+        Ok(Self { child, pid, stdout, stderr })
     }
 
     /// Waits for the line `listening … http=ADDRESS` on its stdout.
@@ -62,13 +57,8 @@ impl Process {
         loop {
             let output = fs::read_to_string(&self.stdout).context("read the child's stdout")?;
             let line = output.lines().find(|line| line.starts_with("listening "));
-            if let Some(address) = line
-                .and_then(|line| line.split_once("http="))
-                .map(|(_, address)| address.trim())
-            {
-                return address
-                    .parse()
-                    .with_context(|| format!("an address expected, got {address:?}"));
+            if let Some(address) = line.and_then(|line| line.split_once("http=")).map(|(_, address)| address.trim()) {
+                return address.parse().with_context(|| format!("an address expected, got {address:?}"));
             }
             self.check_alive(start)?;
             sleep(START_POLL).await;
@@ -92,17 +82,10 @@ impl Process {
             return Ok(());
         }
         let stderr = fs::read_to_string(&self.stderr).unwrap_or_default();
-        let last = stderr
-            .lines()
-            .rev()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or("no message");
+        let last = stderr.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no message");
         match ended {
             Some(status) => bail!("it ended ({status}): {last}"),
-            None => bail!(
-                "it does not serve after {} s: {last}",
-                START_TIMEOUT.as_secs()
-            ),
+            None => bail!("it does not serve after {} s: {last}", START_TIMEOUT.as_secs()),
         }
     }
 
@@ -133,10 +116,7 @@ impl Process {
         }
         let workers = descendants(self.pid);
         let mut kill = std::process::Command::new("kill");
-        kill.arg("-TERM")
-            .args(workers.iter().map(u32::to_string))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        kill.arg("-TERM").args(workers.iter().map(u32::to_string)).stdout(Stdio::null()).stderr(Stdio::null());
         // No way to report here; the child itself is killed by tokio in any case.
         let _ = kill.status();
     }
@@ -160,11 +140,7 @@ fn descendants(pid: u32) -> Vec<u32> {
         };
         for thread in threads.flatten() {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-            found.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|child| child.parse::<u32>().ok()),
-            );
+            found.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
         }
     }
     found
@@ -188,9 +164,7 @@ fn ticks(stat: &str) -> Option<u32> {
 fn resident_kb(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next())
-        .and_then(|kb| kb.parse().ok())
-        .unwrap_or(0)
+    line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse().ok()).unwrap_or(0)
 }
 
 /// A free address on loopback, for programs that cannot take port 0. It may be taken before they use it: then they fail.
@@ -204,10 +178,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     folders.extend(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from));
-    folders
-        .into_iter()
-        .map(|folder| folder.join(name))
-        .find(|program| program.is_file())
+    folders.into_iter().map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 #[cfg(test)]

@@ -37,10 +37,7 @@ pub(crate) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> 
         }
         text.push('\n');
     }
-    std::io::stdout()
-        .lock()
-        .write_all(text.as_bytes())
-        .context("write to stdout")
+    std::io::stdout().lock().write_all(text.as_bytes()).context("write to stdout")
 }
 
 /// Writes `value` as JSON.
@@ -61,11 +58,7 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        for (values, expected) in [
-            (vec![3.0, 1.0, 2.0], 2.0),
-            (vec![4.0, 1.0, 2.0, 3.0], 2.5),
-            (vec![], 0.0),
-        ] {
+        for (values, expected) in [(vec![3.0, 1.0, 2.0], 2.0), (vec![4.0, 1.0, 2.0, 3.0], 2.5), (vec![], 0.0)] {
             assert!((median(values) - expected).abs() < 1e-9);
         }
     }

@@ -59,20 +59,10 @@ struct Summary {
 /// Measures and reports.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("make a folder")?;
-    let (engine, engine_address) = mock_engine(
-        folder.path(),
-        &args.router,
-        args.token_gap_ms,
-        args.tokens,
-        "16",
-    )
-    .await?;
+    let (engine, engine_address) =
+        mock_engine(folder.path(), &args.router, args.token_gap_ms, args.tokens, "16").await?;
     let mut router = args.router.clone();
-    router.max_concurrency = Some(
-        router
-            .max_concurrency
-            .unwrap_or(u32::from(args.streams) + 16),
-    );
+    router.max_concurrency = Some(router.max_concurrency.unwrap_or(u32::from(args.streams) + 16));
     let mut measured: Vec<(Peer, Vec<Round>)> = Vec::new();
     for kind in &args.peers {
         match Peer::start(*kind, engine_address, Traffic::Streams, &router).await {
@@ -90,10 +80,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 .with_context(|| format!("{}: the round took too long", peer.kind.name()))?
                 .with_context(|| format!("measure {}", peer.kind.name()))?;
             let name = peer.kind.name();
-            progress(&format!(
-                "round {number}/{} {name}: {:.0} events/s",
-                args.rounds, round.events_per_second
-            ));
+            progress(&format!("round {number}/{} {name}: {:.0} events/s", args.rounds, round.events_per_second));
             rounds.push(round);
         }
     }
@@ -102,9 +89,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         summaries.push(Summary {
             peer: peer.kind.name(),
             events_per_second: median(rounds.iter().map(|round| round.events_per_second)),
-            cpu_seconds_per_million: median(
-                rounds.iter().map(|round| round.cpu_seconds_per_million),
-            ),
+            cpu_seconds_per_million: median(rounds.iter().map(|round| round.cpu_seconds_per_million)),
             rounds,
         });
         peer.stop().await;
@@ -135,9 +120,7 @@ async fn measure(peer: &Peer, args: &Args) -> anyhow::Result<Round> {
         let (address, max_tokens) = (peer.address, args.tokens);
         streams.spawn(async move {
             let mut connection = Connection::open(address).await?;
-            connection
-                .send(&chat_request(session, 1024, true, max_tokens))
-                .await?;
+            connection.send(&chat_request(session, 1024, true, max_tokens)).await?;
             connection.drain_stream().await
         });
     }

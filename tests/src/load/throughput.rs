@@ -95,12 +95,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             Process::start(folder.path(), "engine", &own, arguments)?
         }
         EngineKind::Mock => {
-            let arguments = [
-                "mock-engine",
-                "--listen=127.0.0.1:0",
-                "--answer-bytes",
-                &answer_bytes,
-            ];
+            let arguments = ["mock-engine", "--listen=127.0.0.1:0", "--answer-bytes", &answer_bytes];
             Process::start(folder.path(), "engine", &args.router.program()?, arguments)?
         }
     };
@@ -119,35 +114,23 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     // Kept for the life of the process: tasks borrow the requests without counting references per request.
     let requests: &'static [Vec<u8>] = Vec::leak(
         (0..args.sessions)
-            .map(|session| {
-                chat_request(usize::from(session), args.request_bytes as usize, false, 16)
-            })
+            .map(|session| chat_request(usize::from(session), args.request_bytes as usize, false, 16))
             .collect(),
     );
     let connections = usize::from(args.connections);
     if args.warm_up > 0 {
         for peer in &peers {
-            burst(
-                peer.address,
-                connections,
-                requests,
-                Duration::from_secs(args.warm_up.into()),
-            )
-            .await
-            .with_context(|| format!("warm up {}", peer.kind.name()))?;
+            burst(peer.address, connections, requests, Duration::from_secs(args.warm_up.into()))
+                .await
+                .with_context(|| format!("warm up {}", peer.kind.name()))?;
         }
     }
     let mut rounds: Vec<Vec<Round>> = peers.iter().map(|_| Vec::new()).collect();
     for number in 1..=args.rounds {
         for (peer, rounds) in peers.iter().zip(&mut rounds) {
-            let round = measure(
-                peer,
-                connections,
-                requests,
-                Duration::from_secs(args.seconds.into()),
-            )
-            .await
-            .with_context(|| format!("measure {}", peer.kind.name()))?;
+            let round = measure(peer, connections, requests, Duration::from_secs(args.seconds.into()))
+                .await
+                .with_context(|| format!("measure {}", peer.kind.name()))?;
             let name = peer.kind.name();
             progress(&format!(
                 "round {number}/{} {name}: {:.0}/s, {:.3} CPU s/1000",
@@ -161,11 +144,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         peer.stop().await;
     }
     engine.stop().await;
-    if args.json {
-        json(&summaries)
-    } else {
-        print(&summaries)
-    }
+    if args.json { json(&summaries) } else { print(&summaries) }
 }
 
 async fn measure(
@@ -174,11 +153,7 @@ async fn measure(
     requests: &'static [Vec<u8>],
     time: Duration,
 ) -> anyhow::Result<Round> {
-    let before: Vec<f64> = peer
-        .processes
-        .iter()
-        .map(|(_, process)| process.cpu_seconds())
-        .collect();
+    let before: Vec<f64> = peer.processes.iter().map(|(_, process)| process.cpu_seconds()).collect();
     let burst: Burst = burst(peer.address, connections, requests, time).await?;
     let thousands = (burst.requests() / 1000.0).max(0.001);
     let cpu_by_role: Vec<(&'static str, f64)> = peer
@@ -214,15 +189,10 @@ fn summarize(peers: &[Peer], rounds: Vec<Vec<Round>>) -> Vec<Summary> {
             rounds,
         })
         .collect();
-    let nginx = summaries
-        .iter()
-        .find(|summary| summary.peer == PeerKind::Nginx.name());
-    if let Some((per_second, cpu)) =
-        nginx.map(|nginx| (nginx.per_second, nginx.cpu_seconds_per_1000))
-    {
+    let nginx = summaries.iter().find(|summary| summary.peer == PeerKind::Nginx.name());
+    if let Some((per_second, cpu)) = nginx.map(|nginx| (nginx.per_second, nginx.cpu_seconds_per_1000)) {
         for summary in &mut summaries {
-            summary.per_second_of_nginx =
-                (per_second > 0.0).then(|| summary.per_second / per_second);
+            summary.per_second_of_nginx = (per_second > 0.0).then(|| summary.per_second / per_second);
             summary.cpu_of_nginx = (cpu > 0.0).then(|| summary.cpu_seconds_per_1000 / cpu);
         }
     }
@@ -230,25 +200,16 @@ fn summarize(peers: &[Peer], rounds: Vec<Vec<Round>>) -> Vec<Summary> {
 }
 
 fn print(summaries: &[Summary]) -> anyhow::Result<()> {
-    let ratio =
-        |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
     let rows: Vec<[String; 9]> = summaries
         .iter()
         .map(|summary| {
-            let roles = summary
-                .rounds
-                .first()
-                .map(|round| round.cpu_by_role.as_slice())
-                .unwrap_or_default();
+            let roles = summary.rounds.first().map(|round| round.cpu_by_role.as_slice()).unwrap_or_default();
             let by_role: Vec<String> = roles
                 .iter()
                 .enumerate()
                 .map(|(at, (role, _))| {
-                    let cpu = summary
-                        .rounds
-                        .iter()
-                        .filter_map(|round| round.cpu_by_role.get(at))
-                        .map(|(_, cpu)| *cpu);
+                    let cpu = summary.rounds.iter().filter_map(|round| round.cpu_by_role.get(at)).map(|(_, cpu)| *cpu);
                     format!("{role} {:.3}", median(cpu))
                 })
                 .collect();
@@ -265,16 +226,7 @@ fn print(summaries: &[Summary]) -> anyhow::Result<()> {
             ]
         })
         .collect();
-    let header = [
-        "peer",
-        "req/s",
-        "p50 ms",
-        "p99 ms",
-        "CPU s/1000",
-        "req/s : nginx",
-        "CPU : nginx",
-        "failures",
-        "by process",
-    ];
+    let header =
+        ["peer", "req/s", "p50 ms", "p99 ms", "CPU s/1000", "req/s : nginx", "CPU : nginx", "failures", "by process"];
     table(header, &rows)
 }

@@ -1,0 +1,222 @@
+//! The replica's side of the control plane. [`Admission`] is the one thing that the request path asks; behind it are the
+//! link ([`link`]), what waits for an answer ([`pending`]) and what is held ([`lease`]).
+//!
+//! Promises: a lease that was granted is given back exactly once, whatever happens to the request, its waiter or the link.
+//! Held leases outlive the link. Nothing here knows HTTP.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use router_policy::ids::{Fingerprint, RouteName};
+use router_policy::refusal::Gate;
+use router_policy::retry::Failure;
+use router_proto::v1;
+use router_proto::v1::client_op::Kind;
+use router_proto::v1::coordinator_client::CoordinatorClient;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+
+pub(crate) mod backoff;
+mod batch;
+pub(crate) mod lease;
+pub(crate) mod link;
+mod pending;
+
+use crate::config::Config;
+use lease::Held;
+pub(crate) use lease::Lease;
+use link::Link;
+use pending::{Answer, Waiter};
+
+/// The gRPC client, with the token on each call. Watch and Coordinate share its channel.
+pub(crate) type Client = CoordinatorClient<InterceptedService<Channel, Token>>;
+
+/// Largest message from the control plane: a snapshot of very many keys.
+const MESSAGE_MAX: usize = 256 << 20;
+
+/// A client that connects when first used.
+pub(crate) fn client(config: &Config) -> Client {
+    let token = Token(config.token.clone());
+    CoordinatorClient::with_interceptor(config.control_plane.connect_lazy(), token)
+        .max_decoding_message_size(MESSAGE_MAX)
+}
+
+/// Adds `authorization` to each call.
+#[derive(Debug, Clone)]
+pub(crate) struct Token(Option<MetadataValue<Ascii>>);
+
+impl tonic::service::Interceptor for Token {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, tonic::Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+/// One request's wish for a slot.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) route: RouteName,
+    pub(crate) model: String,
+    pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) key_id: String,
+    pub(crate) body_bytes: u64,
+    pub(crate) stream: bool,
+    /// Backends that failed already.
+    pub(crate) tried: Vec<String>,
+    /// How long it may wait, the time of a lost link included.
+    pub(crate) queue_timeout: Duration,
+}
+
+/// Why there is no slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) gate: Gate,
+    /// 4xx or 5xx.
+    pub(crate) http_status: u16,
+    pub(crate) retry_after_s: Option<u32>,
+    pub(crate) detail: Cow<'static, str>,
+    pub(crate) in_flight: u32,
+    pub(crate) limit: u32,
+}
+
+impl Refused {
+    /// With what the gate's table says.
+    pub(crate) fn by(gate: Gate) -> Self {
+        Self {
+            gate,
+            http_status: gate.http_status(),
+            retry_after_s: gate.retry_after_s(),
+            detail: Cow::Borrowed(gate.detail()),
+            in_flight: 0,
+            limit: 0,
+        }
+    }
+}
+
+impl From<v1::Refused> for Refused {
+    fn from(message: v1::Refused) -> Self {
+        let gate = Gate::from(message.gate());
+        let status = u16::try_from(message.http_status).ok().filter(|status| (400..600).contains(status));
+        Self {
+            gate,
+            http_status: status.unwrap_or_else(|| gate.http_status()),
+            retry_after_s: (message.retry_after_s != 0).then_some(message.retry_after_s),
+            detail: if message.detail.is_empty() { Cow::Borrowed(gate.detail()) } else { Cow::Owned(message.detail) },
+            in_flight: message.in_flight,
+            limit: message.limit,
+        }
+    }
+}
+
+/// Answers acquires. Cheap to share; one per process.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    held: Arc<Held>,
+    /// The link that takes acquires; `None` while there is none. Written by [`link::keep`].
+    link: watch::Sender<Option<Arc<Link>>>,
+}
+
+impl Admission {
+    pub(crate) fn new() -> Self {
+        Self { held: Arc::new(Held::new()), link: watch::Sender::new(None) }
+    }
+
+    /// Leases held now.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    pub(crate) fn is_linked(&self) -> bool {
+        self.link.borrow().is_some()
+    }
+
+    /// Ends once there is a link.
+    pub(crate) async fn linked(&self) {
+        // The sender lives in `self`, so this can't fail.
+        let _ = self.link.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Takes a slot. Dropping the future takes the request out of the queue.
+    pub(crate) async fn acquire(&self, ask: &Ask) -> Answer {
+        self.ask(ask, None, Instant::now()).await
+    }
+
+    /// Gives a lease back because its backend failed, and takes another backend: one step on the wire. Whatever the answer,
+    /// the old lease has ended.
+    pub(crate) async fn transfer(&self, lease: Lease, failure: Failure, ask: &Ask) -> Answer {
+        self.ask(ask, Some((lease, failure)), Instant::now()).await
+    }
+
+    /// Asks on this link, and again on the next one when it is lost, until the queue timeout has passed.
+    async fn ask(&self, ask: &Ask, mut failed: Option<(Lease, Failure)>, started: Instant) -> Answer {
+        let deadline = started + ask.queue_timeout;
+        let mut after: Option<Arc<Link>> = None;
+        loop {
+            let Some(link) = self.next_link(after.as_ref(), deadline).await else {
+                return Err(Refused::by(Gate::ControlPlaneUnavailable));
+            };
+            let waiter = |answer| Waiter {
+                answer,
+                route: ask.route.clone(),
+                fingerprint: ask.fingerprint,
+                // The control plane ends the wait itself; this is for one that is connected but stuck.
+                give_up_at: deadline + link::STUCK_AFTER,
+            };
+            if let Some(ticket) = link.enter(waiter) {
+                let acquire = ask.message(started);
+                match failed.take() {
+                    Some((lease, failure)) => lease.transfer(&link, ticket.op(), failure, acquire),
+                    None => link.send(ticket.op(), Kind::Acquire(acquire)),
+                }
+                if let Some(answer) = ticket.answer().await {
+                    return answer;
+                }
+            }
+            after = Some(link);
+        }
+    }
+
+    /// A link that is not `after`; at once when there is one, else until the deadline.
+    async fn next_link(&self, after: Option<&Arc<Link>>, deadline: Instant) -> Option<Arc<Link>> {
+        let is_new = |link: &Option<Arc<Link>>| {
+            link.as_ref().is_some_and(|link| after.is_none_or(|after| !Arc::ptr_eq(link, after)))
+        };
+        {
+            let now = self.link.borrow();
+            if is_new(&now) {
+                return now.clone();
+            }
+        }
+        let mut changes = self.link.subscribe();
+        let found = tokio::time::timeout_at(deadline, changes.wait_for(is_new)).await;
+        found.ok()?.ok()?.clone()
+    }
+}
+
+impl Ask {
+    fn message(&self, started: Instant) -> v1::Acquire {
+        v1::Acquire {
+            route: self.route.to_string(),
+            model: self.model.clone(),
+            fingerprint: self.fingerprint.map(|f| Bytes::copy_from_slice(&f.0)).unwrap_or_default(),
+            key_id: self.key_id.clone(),
+            turn: 0,
+            context_tokens: 0,
+            tried: self.tried.clone(),
+            hints: Some(v1::PromptHints { body_bytes: self.body_bytes, stream: self.stream }),
+            waited_ms: whole_ms(started.elapsed()),
+        }
+    }
+}
+
+/// Milliseconds for the wire.
+pub(crate) fn whole_ms(span: Duration) -> u32 {
+    u32::try_from(span.as_millis()).unwrap_or(u32::MAX)
+}

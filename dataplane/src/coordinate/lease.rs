@@ -1,0 +1,199 @@
+//! Leases and the register of those held. A [`Lease`] gives itself back in `Drop`; the register is the truth that `Hello`
+//! tells, so a release that is lost with the link needs no repeat: the lease is not in the next `Hello`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use router_policy::ids::{Fingerprint, RouteName};
+use router_policy::retry::Failure;
+use router_proto::v1;
+use router_proto::v1::client_op::Kind;
+pub(crate) use router_proto::v1::{Mode, Outcome};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::Instant;
+
+use super::link::Link;
+use super::whole_ms;
+
+type Outbox = UnboundedSender<v1::ClientOp>;
+
+/// Every lease of the process, and the link that hears of their ends. One short lock covers both, so that a lease is
+/// either in a `Hello` or its release follows that `Hello`; never neither, never both.
+#[derive(Debug)]
+pub(crate) struct Held {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Bounded by the fleet's limits: the control plane grants no more.
+    leases: HashMap<u64, Entry>,
+    outbox: Option<Outbox>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    route: RouteName,
+    backend: Arc<str>,
+    fingerprint: Option<Fingerprint>,
+    granted_at: Instant,
+}
+
+impl Held {
+    pub(crate) fn new() -> Self {
+        Self { inner: Mutex::default() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.inner.lock().leases.len()
+    }
+
+    /// A new link takes over. Everything held now goes into its `Hello`; every release from now on goes to `outbox`.
+    pub(crate) fn attach(&self, outbox: Outbox) -> Vec<v1::HeldLease> {
+        let mut inner = self.inner.lock();
+        inner.outbox = Some(outbox);
+        inner
+            .leases
+            .iter()
+            .map(|(lease, entry)| v1::HeldLease {
+                lease: *lease,
+                route: entry.route.to_string(),
+                backend: entry.backend.as_ref().to_owned(),
+                fingerprint: entry.fingerprint.map(|f| Bytes::copy_from_slice(&f.0)).unwrap_or_default(),
+                age_ms: u64::from(whole_ms(entry.granted_at.elapsed())),
+            })
+            .collect()
+    }
+
+    /// The link is gone.
+    pub(crate) fn detach(&self) {
+        self.inner.lock().outbox = None;
+    }
+
+    /// A grant from the wire becomes a lease.
+    pub(crate) fn granted(
+        self: &Arc<Self>,
+        granted: &v1::Granted,
+        route: RouteName,
+        fingerprint: Option<Fingerprint>,
+    ) -> Lease {
+        let backend: Arc<str> = granted.backend.as_str().into();
+        let entry =
+            Entry { route: route.clone(), backend: Arc::clone(&backend), fingerprint, granted_at: Instant::now() };
+        self.inner.lock().leases.insert(granted.lease, entry);
+        Lease {
+            id: granted.lease,
+            mode: granted.mode(),
+            dp_rank: granted.dp_rank,
+            queued: Duration::from_millis(u64::from(granted.queued_ms)),
+            backend,
+            held: Arc::clone(self),
+            report: Report { outcome: Outcome::ClientGone, ttft: None, decode: None },
+            route: Some(route),
+        }
+    }
+
+    fn release(&self, lease: u64, route: &RouteName, report: Report) {
+        let mut inner = self.inner.lock();
+        inner.leases.remove(&lease);
+        if let Some(outbox) = &inner.outbox {
+            let release = v1::Release {
+                lease,
+                route: route.to_string(),
+                outcome: report.outcome.into(),
+                ttft_ms: report.ttft.map(whole_ms),
+                tokens: None,
+                decode_ms: report.decode.map(whole_ms),
+                prompt_tokens: None,
+                cached_tokens: None,
+            };
+            // A link that is gone learns of it from the next Hello.
+            let _ = outbox.send(v1::ClientOp { op: 0, kind: Some(Kind::Release(release)) });
+        }
+    }
+}
+
+/// How the lease's request ended.
+#[derive(Debug, Clone, Copy)]
+struct Report {
+    outcome: Outcome,
+    ttft: Option<Duration>,
+    decode: Option<Duration>,
+}
+
+/// One slot on one backend. Dropping it gives it back; without [`Lease::end`] the outcome is that the client left.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    id: u64,
+    /// `host:port`
+    pub(crate) backend: Arc<str>,
+    pub(crate) mode: Mode,
+    pub(crate) dp_rank: Option<u32>,
+    /// Time in the control plane's queue.
+    pub(crate) queued: Duration,
+    held: Arc<Held>,
+    report: Report,
+    /// `None` once transferred.
+    route: Option<RouteName>,
+}
+
+impl Lease {
+    /// Gives the slot back.
+    pub(crate) fn end(mut self, outcome: Outcome) {
+        self.report.outcome = outcome;
+    }
+
+    /// The answer's first body byte came this long after the request's head, queue time left out.
+    pub(crate) fn first_byte_after(&mut self, ttft: Duration) {
+        self.report.ttft = Some(ttft);
+    }
+
+    /// The answer's last body byte came this long after its first.
+    pub(crate) fn decoded_for(&mut self, decode: Duration) {
+        self.report.decode = Some(decode);
+    }
+
+    /// Sends `Transfer` on `link` when that is the link in use; else plainly gives the lease back and leaves it to the
+    /// caller's repeat. Removal and sending are one step: no `Hello` can come between.
+    pub(super) fn transfer(mut self, link: &Link, op: u64, failure: Failure, again: v1::Acquire) {
+        let outcome = match failure {
+            Failure::Connect => Outcome::ConnectFailed,
+            Failure::HeaderTimeout => Outcome::Timeout,
+            Failure::Status(_) => Outcome::BackendError,
+        };
+        self.report.outcome = outcome;
+        let mut inner = self.held.inner.lock();
+        let is_current = inner.outbox.as_ref().is_some_and(|outbox| link.sends_to(outbox));
+        if !is_current {
+            drop(inner);
+            // The link is lost: its waiter is told so and asks again, and dropping `self` releases.
+            return;
+        }
+        inner.leases.remove(&self.id);
+        let transfer = v1::Transfer {
+            lease: self.id,
+            route: again.route.clone(),
+            failed_backend: self.backend.as_ref().to_owned(),
+            reason: v1::FailureReason::from(failure).into(),
+            status: match failure {
+                Failure::Status(status) => u32::from(status),
+                Failure::Connect | Failure::HeaderTimeout => 0,
+            },
+            again: Some(again),
+        };
+        link.send(op, Kind::Transfer(transfer));
+        drop(inner);
+        self.route = None;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(route) = self.route.take() {
+            self.held.release(self.id, &route, self.report);
+        }
+    }
+}

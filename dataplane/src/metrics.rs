@@ -1,0 +1,297 @@
+//! Every metric of a replica: name, unit and labels in one place. Labels are bounded: routes come from the configuration,
+//! gates and modes from an enum, codes from a short list. Never a path, model, session or key.
+//!
+//! Counters are looked up once per route and kept in [`RouteMetrics`]; a request hashes no label set.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use router_policy::ids::RouteName;
+use router_policy::refusal::Gate;
+use router_proto::v1::Mode;
+
+/// Statuses that are counted one by one; every other one is counted by its class.
+const CODES: [(u16, &str); 22] = [
+    (200, "200"),
+    (201, "201"),
+    (204, "204"),
+    (304, "304"),
+    (400, "400"),
+    (401, "401"),
+    (403, "403"),
+    (404, "404"),
+    (405, "405"),
+    (408, "408"),
+    (413, "413"),
+    (415, "415"),
+    (422, "422"),
+    (429, "429"),
+    (499, "499"),
+    (500, "500"),
+    (501, "501"),
+    (502, "502"),
+    (503, "503"),
+    (504, "504"),
+    (507, "507"),
+    (529, "529"),
+];
+const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+const MODES: [Mode; 6] = [Mode::Unspecified, Mode::Bound, Mode::New, Mode::Moved, Mode::LeastConn, Mode::Static];
+
+/// Seconds. A first token takes milliseconds from a warm cache and minutes from a long prefill.
+const TTFT_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0];
+/// Seconds. A whole answer may take an hour.
+const DURATION_BUCKETS: [f64; 13] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0, 3600.0];
+/// Seconds. Far below a millisecond without a queue.
+const WAIT_BUCKETS: [f64; 11] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RouteLabel {
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CodeLabels {
+    route: String,
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GateLabels {
+    route: String,
+    gate: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModeLabels {
+    route: String,
+    mode: &'static str,
+}
+
+type HistogramFamily = Family<RouteLabel, Histogram, fn() -> Histogram>;
+
+#[derive(Debug, Clone)]
+struct Families {
+    requests: Family<CodeLabels, Counter>,
+    refused: Family<GateLabels, Counter>,
+    granted: Family<ModeLabels, Counter>,
+    retries: Family<RouteLabel, Counter>,
+    client_disconnects: Family<RouteLabel, Counter>,
+    keyless: Family<RouteLabel, Counter>,
+    ttft: HistogramFamily,
+    duration: HistogramFamily,
+    acquire_wait: HistogramFamily,
+}
+
+/// All metrics of the process.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    families: Families,
+    /// Bounded by the routes that operators made.
+    routes: Mutex<HashMap<RouteName, Arc<RouteMetrics>>>,
+    /// For requests that no route answers.
+    pub(crate) unrouted: Arc<RouteMetrics>,
+    pub(crate) in_flight: Gauge,
+    pub(crate) connections: Gauge,
+    pub(crate) link_up: Gauge,
+    pub(crate) snapshot_version: Gauge,
+    pub(crate) upstream_opened: Counter,
+    pub(crate) upstream_reused: Counter,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let families = Families {
+            requests: Family::default(),
+            refused: Family::default(),
+            granted: Family::default(),
+            retries: Family::default(),
+            client_disconnects: Family::default(),
+            keyless: Family::default(),
+            ttft: Family::new_with_constructor(|| Histogram::new(TTFT_BUCKETS)),
+            duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
+            acquire_wait: Family::new_with_constructor(|| Histogram::new(WAIT_BUCKETS)),
+        };
+        let metrics = Self {
+            unrouted: Arc::new(RouteMetrics::new(&families, "-")),
+            registry: Registry::with_prefix("router"),
+            families,
+            routes: Mutex::default(),
+            in_flight: Gauge::default(),
+            connections: Gauge::default(),
+            link_up: Gauge::default(),
+            snapshot_version: Gauge::default(),
+            upstream_opened: Counter::default(),
+            upstream_reused: Counter::default(),
+        };
+        metrics.registered()
+    }
+
+    fn registered(mut self) -> Self {
+        let r = &mut self.registry;
+        let f = &self.families;
+        r.register("requests", "Requests answered; 499 is a client that left before the answer", f.requests.clone());
+        r.register("refused", "Requests that the control plane refused", f.refused.clone());
+        r.register("granted", "Leases granted, by how the backend was chosen", f.granted.clone());
+        r.register("retries", "Requests moved to another backend before the first byte", f.retries.clone());
+        r.register("client_disconnects", "Clients that left before their answer's end", f.client_disconnects.clone());
+        r.register("keyless_requests", "Requests without a session id; no affinity for them", f.keyless.clone());
+        r.register_with_unit(
+            "time_to_first_byte",
+            "From the request's head to the answer's first body byte, queue time left out",
+            Unit::Seconds,
+            f.ttft.clone(),
+        );
+        r.register_with_unit(
+            "request_duration",
+            "From the request's head to the answer's end",
+            Unit::Seconds,
+            f.duration.clone(),
+        );
+        r.register_with_unit(
+            "acquire_wait",
+            "From asking the control plane for a slot to its answer",
+            Unit::Seconds,
+            f.acquire_wait.clone(),
+        );
+        r.register("requests_in_flight", "Requests that have no whole answer yet", self.in_flight.clone());
+        r.register("client_connections", "Open client connections", self.connections.clone());
+        r.register("control_plane_link_up", "1 when this replica can acquire leases", self.link_up.clone());
+        r.register("snapshot_version", "Version of the configuration in force", self.snapshot_version.clone());
+        r.register("upstream_connections_opened", "Connections made to backends", self.upstream_opened.clone());
+        r.register("upstream_connections_reused", "Requests sent on an idle connection", self.upstream_reused.clone());
+        self
+    }
+
+    /// The handles of one route, made once.
+    pub(crate) fn route(&self, name: &RouteName) -> Arc<RouteMetrics> {
+        let mut routes = self.routes.lock();
+        let made =
+            routes.entry(name.clone()).or_insert_with(|| Arc::new(RouteMetrics::new(&self.families, name.as_str())));
+        Arc::clone(made)
+    }
+
+    /// The exposition text.
+    pub(crate) fn encode(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String can't fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+}
+
+/// One route's counters. Series appear when they are first counted.
+#[derive(Debug)]
+pub(crate) struct RouteMetrics {
+    families: Families,
+    route: String,
+    codes: [OnceLock<Counter>; CODES.len()],
+    classes: [OnceLock<Counter>; CLASSES.len()],
+    gates: [OnceLock<Counter>; Gate::ALL.len()],
+    modes: [OnceLock<Counter>; MODES.len()],
+    pub(crate) retries: Counter,
+    pub(crate) client_disconnects: Counter,
+    pub(crate) keyless: Counter,
+    ttft: Histogram,
+    duration: Histogram,
+    acquire_wait: Histogram,
+}
+
+impl RouteMetrics {
+    fn new(families: &Families, route: &str) -> Self {
+        let label = RouteLabel { route: route.to_owned() };
+        Self {
+            route: route.to_owned(),
+            codes: Default::default(),
+            classes: Default::default(),
+            gates: Default::default(),
+            modes: Default::default(),
+            retries: families.retries.get_or_create_owned(&label),
+            client_disconnects: families.client_disconnects.get_or_create_owned(&label),
+            keyless: families.keyless.get_or_create_owned(&label),
+            ttft: families.ttft.get_or_create_owned(&label),
+            duration: families.duration.get_or_create_owned(&label),
+            acquire_wait: families.acquire_wait.get_or_create_owned(&label),
+            families: families.clone(),
+        }
+    }
+
+    /// A request that ended with this status.
+    pub(crate) fn count(&self, status: u16, took: Duration) {
+        let known = CODES.iter().zip(&self.codes).find(|((code, _), _)| *code == status);
+        let (code, slot) = if let Some(((_, name), slot)) = known {
+            (*name, Some(slot))
+        } else {
+            let class = usize::from(status / 100);
+            let class = if class < CLASSES.len() { class } else { 0 };
+            (CLASSES.get(class).copied().unwrap_or("other"), self.classes.get(class))
+        };
+        if let Some(slot) = slot {
+            let labels = || CodeLabels { route: self.route.clone(), code };
+            slot.get_or_init(|| self.families.requests.get_or_create_owned(&labels())).inc();
+        }
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    /// The control plane refused a request.
+    pub(crate) fn refused(&self, gate: Gate) {
+        if let Some((_, slot)) = Gate::ALL.iter().zip(&self.gates).find(|(known, _)| **known == gate) {
+            let labels = || GateLabels { route: self.route.clone(), gate: gate.code() };
+            slot.get_or_init(|| self.families.refused.get_or_create_owned(&labels())).inc();
+        }
+    }
+
+    /// The control plane granted a lease.
+    pub(crate) fn granted(&self, mode: Mode) {
+        if let Some((_, slot)) = MODES.iter().zip(&self.modes).find(|(known, _)| **known == mode) {
+            let labels = || ModeLabels { route: self.route.clone(), mode: mode.word() };
+            slot.get_or_init(|| self.families.granted.get_or_create_owned(&labels())).inc();
+        }
+    }
+
+    pub(crate) fn waited(&self, wait: Duration) {
+        self.acquire_wait.observe(wait.as_secs_f64());
+    }
+
+    pub(crate) fn first_byte(&self, ttft: Duration) {
+        self.ttft.observe(ttft.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_named_with_units_and_codes_are_bounded() {
+        let metrics = Metrics::new();
+        let route = metrics.route(&RouteName::new("chat").unwrap());
+        route.count(200, Duration::from_millis(3));
+        route.count(599, Duration::from_millis(3));
+        route.count(999, Duration::from_millis(3));
+        route.refused(Gate::QueueFull);
+        route.granted(Mode::Bound);
+        let text = metrics.encode();
+        for line in [
+            r#"router_requests_total{route="chat",code="200"} 1"#,
+            r#"router_requests_total{route="chat",code="5xx"} 1"#,
+            r#"router_requests_total{route="chat",code="other"} 1"#,
+            r#"router_refused_total{route="chat",gate="queue_full"} 1"#,
+            r#"router_granted_total{route="chat",mode="bound"} 1"#,
+            r#"router_request_duration_seconds_count{route="chat"} 3"#,
+            "router_control_plane_link_up 0",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+        assert!(Arc::ptr_eq(&route, &metrics.route(&RouteName::new("chat").unwrap())));
+    }
+}

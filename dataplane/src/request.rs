@@ -1,0 +1,14 @@
+//! One client request: [`handle`] lists the steps, the other modules are one step each. An error becomes HTTP in
+//! [`error_response`] and nowhere else.
+
+mod auth;
+mod body;
+mod error;
+mod error_response;
+pub(crate) mod handle;
+mod health;
+pub(crate) mod id;
+mod route;
+mod routed;
+mod session;
+pub(crate) mod tally;

@@ -1,0 +1,38 @@
+//! Why a request is not answered by a backend. Causes only: statuses and texts are `error_response`'s.
+
+use crate::coordinate::Refused;
+
+/// Each cause.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    /// The path names no route.
+    #[error("no route answers this path")]
+    NoRoute,
+    /// Bare `/v1/...`, and no route is the default.
+    #[error("no default route")]
+    NoDefaultRoute,
+    /// Dot segments, plain or encoded.
+    #[error("path with dot segments")]
+    BadPath,
+    #[error("missing or invalid api key")]
+    Unauthorized,
+    #[error("request body over {limit} bytes")]
+    BodyTooLarge { limit: u64 },
+    /// The client stopped sending its body.
+    #[error("request body stopped")]
+    BodyTimeout,
+    /// The client's body broke off or was malformed.
+    #[error("request body broke off")]
+    BodyBroken,
+    /// No snapshot yet.
+    #[error("not ready")]
+    NotReady,
+    #[error("refused by {}", .0.gate)]
+    Refused(Refused),
+    /// No connection to the backend, or one that ended before a response head.
+    #[error("no answer from the backend")]
+    BackendUnreachable,
+    /// No response head in time.
+    #[error("the backend stayed silent")]
+    BackendSilent,
+}

@@ -1,0 +1,208 @@
+//! Errors as clients read them: the `OpenAI` shape, and the Anthropic shape on `/v1/messages` (rulings §4, conventions §1).
+//! The only place in the replica where a cause becomes a status.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use http_body_util::Full;
+use router_policy::refusal::Gate;
+use serde_json::{Value as Json, json};
+
+use super::error::Error;
+
+/// A machine-readable reason on each refusal.
+const REFUSED: HeaderName = HeaderName::from_static("x-router-refused");
+
+/// Which API's shape the client reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    OpenAi,
+    Anthropic,
+}
+
+impl Shape {
+    /// Of a path without its route prefix.
+    pub(crate) fn of(path: &str) -> Self {
+        let messages = path.strip_prefix("/v1/messages");
+        if messages.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            Self::Anthropic
+        } else {
+            Self::OpenAi
+        }
+    }
+}
+
+/// An error, decided.
+struct Answer {
+    status: StatusCode,
+    /// The `type` of the `OpenAI` shape, and Anthropic's.
+    kinds: (&'static str, &'static str),
+    code: &'static str,
+    message: String,
+    details: Json,
+}
+
+impl Answer {
+    fn of(error: &Error) -> Self {
+        let status;
+        let kinds;
+        let code;
+        let mut details = json!({});
+        let message = match error {
+            Error::NoRoute => {
+                (status, kinds, code) = (StatusCode::NOT_FOUND, NOT_FOUND, Gate::UnknownRoute.code());
+                "no route answers this path; expected /v1/... or /<route>/v1/...".to_owned()
+            }
+            Error::NoDefaultRoute => {
+                (status, kinds, code) = (StatusCode::NOT_FOUND, NOT_FOUND, "no_default_route");
+                "no default route; call /<route>/v1/..., or make one the default: routerctl route set <route> default=true"
+                    .to_owned()
+            }
+            Error::BadPath => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "bad_path");
+                "dot segments are not allowed in the path".to_owned()
+            }
+            Error::Unauthorized => {
+                (status, kinds, code) =
+                    (StatusCode::UNAUTHORIZED, ("invalid_request_error", "authentication_error"), "invalid_api_key");
+                "missing or invalid api key".to_owned()
+            }
+            Error::BodyTooLarge { limit } => {
+                (status, kinds, code) =
+                    (StatusCode::PAYLOAD_TOO_LARGE, ("invalid_request_error", "request_too_large"), "body_too_large");
+                details = json!({"limit_bytes": limit});
+                format!("the request body is larger than {limit} bytes")
+            }
+            Error::BodyTimeout => {
+                (status, kinds, code) = (StatusCode::REQUEST_TIMEOUT, INVALID, "body_timeout");
+                "the request body stopped coming in".to_owned()
+            }
+            Error::BodyBroken => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "body_broken");
+                "the request body broke off or is malformed".to_owned()
+            }
+            Error::NotReady => {
+                return Self::of(&Error::Refused(crate::coordinate::Refused::by(Gate::ControlPlaneUnavailable)));
+            }
+            Error::Refused(refused) => {
+                status = StatusCode::from_u16(refused.http_status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+                code = refused.gate.code();
+                kinds = (code, anthropic_kind(status));
+                details = json!({"gate": code, "in_flight": refused.in_flight, "limit": refused.limit});
+                refused.detail.clone().into_owned()
+            }
+            Error::BackendUnreachable => {
+                (status, kinds, code) = (StatusCode::BAD_GATEWAY, UPSTREAM, "backend_unreachable");
+                "the backend could not be reached".to_owned()
+            }
+            Error::BackendSilent => {
+                (status, kinds, code) = (StatusCode::GATEWAY_TIMEOUT, UPSTREAM, "backend_timeout");
+                "the backend did not answer in time".to_owned()
+            }
+        };
+        Self { status, kinds, code, message, details }
+    }
+}
+
+const INVALID: (&str, &str) = ("invalid_request_error", "invalid_request_error");
+const NOT_FOUND: (&str, &str) = ("invalid_request_error", "not_found_error");
+const UPSTREAM: (&str, &str) = ("upstream_error", "api_error");
+
+fn anthropic_kind(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        404 => "not_found_error",
+        429 => "rate_limit_error",
+        503 | 529 => "overloaded_error",
+        400..=499 => "invalid_request_error",
+        _ => "api_error",
+    }
+}
+
+/// The whole response.
+pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
+    let answer = Answer::of(error);
+    let body = match shape {
+        Shape::OpenAi => json!({"error": {
+            "message": answer.message,
+            "type": answer.kinds.0,
+            "param": null,
+            "code": answer.code,
+            "details": answer.details,
+        }}),
+        Shape::Anthropic => json!({"type": "error", "error": {"type": answer.kinds.1, "message": answer.message}}),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = answer.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    match error {
+        Error::Refused(refused) => {
+            headers.insert(REFUSED, HeaderValue::from_static(refused.gate.code()));
+            if let Some(seconds) = refused.retry_after_s {
+                headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+            }
+        }
+        Error::NotReady => {
+            headers.insert(REFUSED, HeaderValue::from_static(Gate::ControlPlaneUnavailable.code()));
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        Error::Unauthorized => {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        Error::NoRoute
+        | Error::NoDefaultRoute
+        | Error::BadPath
+        | Error::BodyTooLarge { .. }
+        | Error::BodyTimeout
+        | Error::BodyBroken
+        | Error::BackendUnreachable
+        | Error::BackendSilent => {}
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinate::Refused;
+    use http_body_util::BodyExt;
+
+    fn json_of(error: &Error, shape: Shape) -> (StatusCode, Json) {
+        let response = render(error, shape);
+        let status = response.status();
+        let body = futures_util::FutureExt::now_or_never(response.into_body().collect()).unwrap().unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    #[test]
+    fn shapes() {
+        let (status, openai) = json_of(&Error::Unauthorized, Shape::OpenAi);
+        assert_eq!(status, 401);
+        assert_eq!(
+            openai,
+            json!({"error": {"message": "missing or invalid api key", "type": "invalid_request_error", "param": null,
+                "code": "invalid_api_key", "details": {}}})
+        );
+        let (_, anthropic) = json_of(&Error::Refused(Refused::by(Gate::QueueFull)), Shape::Anthropic);
+        assert_eq!(anthropic["type"], "error");
+        assert_eq!(anthropic["error"]["type"], "rate_limit_error");
+        for (path, shape) in [
+            ("/v1/messages", Shape::Anthropic),
+            ("/v1/messages/count_tokens", Shape::Anthropic),
+            ("/v1/messagesX", Shape::OpenAi),
+            ("/v1/chat/completions", Shape::OpenAi),
+        ] {
+            assert_eq!(Shape::of(path), shape, "{path}");
+        }
+    }
+
+    #[test]
+    fn conventions_1_each_429_and_503_carries_retry_after_and_a_reason() {
+        for error in Gate::ALL.map(|gate| Error::Refused(Refused::by(gate))).into_iter().chain([Error::NotReady]) {
+            let response = render(&error, Shape::OpenAi);
+            let is_busy = matches!(response.status().as_u16(), 429 | 503);
+            assert_eq!(response.headers().contains_key(RETRY_AFTER), is_busy, "{error}");
+            assert!(response.headers().contains_key(REFUSED), "{error}");
+        }
+    }
+}

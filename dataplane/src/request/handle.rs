@@ -1,0 +1,278 @@
+//! One request, as a list of steps (design.md §3). Called by the server for each request of each connection.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use router_policy::refusal::Gate;
+use router_policy::retry::Failure;
+
+use super::error::Error;
+use super::error_response::{self, Shape};
+use super::id::RequestIds;
+use super::routed::{Choice, Routed};
+use super::tally::Tally;
+use super::{auth, body, health, route, session};
+use crate::config::Config;
+use crate::coordinate::lease::Outcome;
+use crate::coordinate::{Admission, Ask, Lease};
+use crate::metrics::Metrics;
+use crate::server::readiness::Readiness;
+use crate::snapshot::{RouteEntry, SnapshotStore};
+use crate::upstream::client::{Conn, Pool};
+use crate::upstream::forward::{Outbound, Target};
+use crate::upstream::headers::{self, REQUEST_ID};
+use crate::upstream::stream::{Parts, Silence, StreamError, UpstreamBody};
+
+/// Everything that requests share.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) config: Config,
+    pub(crate) snapshots: Arc<SnapshotStore>,
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) readiness: Arc<Readiness>,
+    pub(crate) request_ids: RequestIds,
+    /// The traffic listener's address is loopback.
+    pub(crate) is_loopback: bool,
+}
+
+/// What a client is sent.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the server boxes the body; the large variant is the frequent one")]
+pub(crate) enum ResponseBody {
+    /// Made here.
+    Own(Full<Bytes>),
+    /// A backend's.
+    Upstream(UpstreamBody),
+}
+
+/// Answers one request. There is always an answer.
+pub(crate) async fn handle(
+    proxy: Arc<Proxy>,
+    client_ip: HeaderValue,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
+    if let Some(answer) = health::answer(request.uri().path(), || proxy.readiness.check()) {
+        return Ok(answer.map(ResponseBody::Own));
+    }
+    let request_id = proxy.request_ids.of(request.headers());
+    let mut exchange = Exchange {
+        proxy: &proxy,
+        routed: Routed::default(),
+        tally: Tally::new(Arc::clone(&proxy.metrics)),
+        shape: Shape::OpenAi,
+    };
+    let answered = exchange.run(request, &client_ip, &request_id).await;
+    let Exchange { routed, mut tally, shape, .. } = exchange;
+    let mut response = match answered {
+        Ok(Answer { response, conn, lease, silence }) => {
+            tally.answered(response.status());
+            let (mut head, incoming) = response.into_parts();
+            headers::for_client(&mut head.headers);
+            let outcome = if head.status.is_server_error() { Outcome::BackendError } else { Outcome::Complete };
+            let pool = Arc::clone(&proxy.pool);
+            let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, outcome });
+            let body =
+                poll_fn(|cx| parts.take().map_or(Poll::Pending, |parts| Poll::Ready(UpstreamBody::new(parts, cx))));
+            Response::from_parts(head, ResponseBody::Upstream(body.await))
+        }
+        Err(error) => {
+            if let Error::Refused(refused) = &error {
+                tally.route.refused(refused.gate);
+            }
+            let response = error_response::render(&error, shape).map(ResponseBody::Own);
+            tally.answered(response.status());
+            response
+        }
+    };
+    routed.write(response.headers_mut());
+    response.headers_mut().insert(REQUEST_ID, request_id);
+    Ok(response)
+}
+
+/// One request on its way; what it leaves behind goes into the answer's headers.
+struct Exchange<'a> {
+    proxy: &'a Proxy,
+    routed: Routed,
+    tally: Tally,
+    shape: Shape,
+}
+
+/// A backend's answer, up to its head.
+struct Answer {
+    response: Response<Incoming>,
+    conn: Box<Conn>,
+    /// `None` when a refused transfer has ended it.
+    lease: Option<Lease>,
+    silence: Silence,
+}
+
+impl Exchange<'_> {
+    async fn run(
+        &mut self,
+        request: Request<Incoming>,
+        client_ip: &HeaderValue,
+        request_id: &HeaderValue,
+    ) -> Result<Answer, Error> {
+        let (mut head, incoming) = request.into_parts();
+        // 1. Which route.
+        let parsed = route::parse(head.uri.path())?;
+        self.shape = Shape::of(parsed.inner);
+        let snapshot = self.proxy.snapshots.load().ok_or(Error::NotReady)?;
+        let route = parsed.find(&snapshot)?;
+        self.tally.route = Arc::clone(&route.metrics);
+        self.routed.is_exposed = route.options.expose_routed;
+        let uri = parsed.upstream_uri(&head.uri)?;
+        // 2. May it come in.
+        let limit = route.options.max_body_size.min(self.proxy.config.max_body_size);
+        body::check_stated_length(&head.headers, limit)?;
+        let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
+        let key_id = key_id.as_deref().unwrap_or_default();
+        // 3. Whose turn it is.
+        let body = body::read(incoming, limit, self.proxy.config.body_timeout).await?;
+        let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
+        drop(snapshot);
+        let ask = Ask {
+            route: route.name.clone(),
+            model: identity.model,
+            fingerprint: identity.session.as_ref().map(|session| session.fingerprint),
+            key_id: key_id.to_owned(),
+            body_bytes: body.len() as u64,
+            stream: identity.stream,
+            tried: Vec::new(),
+            queue_timeout: route.options.queue_timeout,
+        };
+        if identity.session.is_none() {
+            route.metrics.keyless.inc();
+        }
+        self.routed.session = identity.session;
+        // 4. To a backend.
+        headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
+        let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
+        self.proxy_to_backend(&route, ask, &outbound).await
+    }
+
+    /// Takes a slot and asks its backend; a failure that the route retries takes the next one, until a response's head is
+    /// there to be sent (gateway.md §4).
+    async fn proxy_to_backend(
+        &mut self,
+        route: &RouteEntry,
+        mut ask: Ask,
+        outbound: &Outbound,
+    ) -> Result<Answer, Error> {
+        let started = tokio::time::Instant::now();
+        let granted = self.proxy.admission.acquire(&ask).await;
+        route.metrics.waited(started.elapsed());
+        let mut lease = granted.map_err(Error::Refused)?;
+        let mut silence = Silence::new(route.options.upstream_timeout);
+        let mut failed: u32 = 0;
+        loop {
+            let backend = route.backend(&lease.backend);
+            self.tally.queued(lease.queued);
+            route.metrics.granted(lease.mode);
+            self.routed.choice = Some(Choice { mode: lease.mode, peer: backend.peer, retries: failed });
+            let target = Target {
+                backend: &lease.backend,
+                host: &backend.host,
+                dp_rank: lease.dp_rank,
+                connect_timeout: route.options.connect_timeout,
+            };
+            let sent = outbound.send(&self.proxy.pool, target, &mut silence, &self.proxy.metrics).await;
+            let failure = match &sent {
+                Ok((response, _)) if response.status().is_server_error() => Failure::Status(response.status().as_u16()),
+                Ok(_) => return Answer::new(sent, Some(lease), silence),
+                Err(failure) => *failure,
+            };
+            failed += 1;
+            let may_retry = route.options.retry_on.covers(failure) && route.options.max_more_tries.allows(failed);
+            if !may_retry {
+                return match sent {
+                    Ok(_) => Answer::new(sent, Some(lease), silence),
+                    Err(failure) => {
+                        lease.end(outcome_of(failure));
+                        Err(error_of(failure))
+                    }
+                };
+            }
+            ask.tried.push(lease.backend.as_ref().to_owned());
+            match self.proxy.admission.transfer(lease, failure, &ask).await {
+                Ok(next) => {
+                    route.metrics.retries.inc();
+                    lease = next;
+                }
+                // There is nothing better than what is at hand.
+                Err(refused) if is_no_better(refused.gate) => return Answer::new(sent, None, silence),
+                Err(refused) => return Err(Error::Refused(refused)),
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn new(
+        sent: Result<(Response<Incoming>, Box<Conn>), Failure>,
+        lease: Option<Lease>,
+        silence: Silence,
+    ) -> Result<Self, Error> {
+        let (response, conn) = sent.map_err(error_of)?;
+        Ok(Self { response, conn, lease, silence })
+    }
+}
+
+/// A refused transfer that leaves the client with the backend's own failure.
+fn is_no_better(gate: Gate) -> bool {
+    match gate {
+        Gate::NoMoreBackends | Gate::NoBackend | Gate::ControlPlaneUnavailable => true,
+        Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => false,
+    }
+}
+
+fn outcome_of(failure: Failure) -> Outcome {
+    match failure {
+        Failure::Connect => Outcome::ConnectFailed,
+        Failure::HeaderTimeout => Outcome::Timeout,
+        Failure::Status(_) => Outcome::BackendError,
+    }
+}
+
+fn error_of(failure: Failure) -> Error {
+    match failure {
+        Failure::HeaderTimeout => Error::BackendSilent,
+        Failure::Connect | Failure::Status(_) => Error::BackendUnreachable,
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = StreamError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
+        match self.get_mut() {
+            Self::Own(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Self::Upstream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Own(body) => body.is_end_stream(),
+            Self::Upstream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Own(body) => body.size_hint(),
+            Self::Upstream(body) => body.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Whose turn a request is: what is read of the body, the session id, its fingerprint. The id itself goes no further than
+//! this module.
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use router_policy::body::peek::Peek;
+use router_policy::ids::Fingerprint;
+
+use crate::snapshot::{RouteEntry, Snapshot};
+
+/// What the body and headers say.
+#[derive(Debug, Default)]
+pub(crate) struct Identity {
+    pub(crate) session: Option<Session>,
+    /// The body's `model`, or empty.
+    pub(crate) model: String,
+    /// Whether the body asks for a stream.
+    pub(crate) stream: bool,
+}
+
+/// A session, by its one-way name.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) fingerprint: Fingerprint,
+    /// `X-Routed-Source`
+    pub(crate) source: HeaderValue,
+}
+
+/// Reads what is needed. A body that is no JSON object is no error: the engine will say what it thinks of it.
+pub(crate) fn identify(
+    route: &RouteEntry,
+    snapshot: &Snapshot,
+    headers: &HeaderMap,
+    body: &[u8],
+    key_id: &str,
+) -> Identity {
+    let peek = may_be_json(headers, body).then(|| Peek::read(body)).flatten();
+    let session = snapshot.fingerprinter.as_ref().and_then(|fingerprinter| {
+        let found = route.options.session_sources.find(headers, peek.as_ref())?;
+        Some(Session {
+            fingerprint: fingerprinter.fingerprint(key_id, &found.id),
+            source: HeaderValue::from_str(found.source).ok()?,
+        })
+    });
+    Identity {
+        session,
+        model: peek.and_then(|peek| peek.model_name()).unwrap_or_default().into_owned(),
+        stream: peek.is_some_and(|peek| peek.wants_stream()),
+    }
+}
+
+/// Saves the look into uploads that can't be JSON.
+fn may_be_json(headers: &HeaderMap, body: &[u8]) -> bool {
+    let is_named = headers.get(CONTENT_TYPE).is_none_or(|kind| {
+        let kind = kind.as_bytes();
+        // `application/json`, `application/vnd.api+json`; curl's default for `-d` is often left in place.
+        kind.windows(4).any(|part| part.eq_ignore_ascii_case(b"json"))
+            || kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+    });
+    is_named && body.trim_ascii_start().first() == Some(&b'{')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+    use router_proto::v1;
+
+    fn snapshot() -> Snapshot {
+        let message = v1::Snapshot {
+            full: true,
+            routes: vec![v1::Route { name: "r".into(), ..Default::default() }],
+            settings: Some(v1::Settings { fingerprint_key: vec![1; 32].into() }),
+            ..Default::default()
+        };
+        Snapshot::default().apply(&message, &Metrics::new())
+    }
+
+    #[test]
+    fn malformed_json_has_no_body_session_but_keeps_the_header_s() {
+        let snapshot = snapshot();
+        let route = snapshot.route("r").unwrap();
+        let mut headers = HeaderMap::new();
+        let broken = br#"{"user": "u", "#;
+        assert!(identify(route, &snapshot, &headers, broken, "").session.is_none());
+        let whole = br#"{"user": "u", "model": "m", "stream": true}"#;
+        let identity = identify(route, &snapshot, &headers, whole, "");
+        assert_eq!(identity.session.unwrap().source, "body.user");
+        assert_eq!((identity.model.as_str(), identity.stream), ("m", true));
+        headers.insert("x-session-id", HeaderValue::from_static("s"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("multipart/form-data"));
+        assert_eq!(identify(route, &snapshot, &headers, broken, "").session.unwrap().source, "header.x-session-id");
+    }
+}

@@ -1,0 +1,7 @@
+//! Sockets and the process's life: connections ([`accept`]), the admin port ([`admin`]), readiness ([`readiness`]) and the
+//! way down ([`drain`]).
+
+pub(crate) mod accept;
+pub(crate) mod admin;
+pub(crate) mod drain;
+pub(crate) mod readiness;

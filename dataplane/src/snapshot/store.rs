@@ -1,0 +1,251 @@
+//! The snapshot in force. Immutable once published; a request reads it once and keeps its `Arc`. Written by
+//! [`super::follow`] alone.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use http::{HeaderName, HeaderValue};
+use router_policy::ids::RouteName;
+use router_policy::option::catalogue::SESSION_SOURCES;
+use router_policy::option::{AuthMode, RouteOptions};
+use router_policy::route::RouteSpec;
+use router_policy::session::Fingerprinter;
+use router_proto::v1;
+use tokio::sync::watch;
+
+use crate::metrics::{Metrics, RouteMetrics};
+
+/// One route, ready for the request path.
+#[derive(Debug)]
+pub(crate) struct RouteEntry {
+    pub(crate) name: RouteName,
+    pub(crate) is_default: bool,
+    pub(crate) options: RouteOptions,
+    /// Headers that name a session: the route's own and all known ones. No backend sees them.
+    pub(crate) session_headers: Vec<HeaderName>,
+    /// By `host:port`.
+    backends: HashMap<String, BackendEntry>,
+    pub(crate) metrics: Arc<RouteMetrics>,
+}
+
+/// What the proxy says about a backend.
+#[derive(Debug, Clone)]
+pub(crate) struct BackendEntry {
+    /// `Host` upstream.
+    pub(crate) host: HeaderValue,
+    /// `X-Routed-Peer`: the backend's name, or its address.
+    pub(crate) peer: HeaderValue,
+}
+
+impl RouteEntry {
+    fn new(message: &v1::Route, metrics: &Metrics) -> Result<Self, router_proto::convert::InvalidMessage> {
+        let spec = RouteSpec::try_from(message)?;
+        let options = spec.options();
+        let mut session_headers: Vec<HeaderName> = options.session_sources.headers().cloned().collect();
+        let known = SESSION_SOURCES.iter().filter_map(|source| source.strip_prefix("header."));
+        for name in known.map(HeaderName::from_static) {
+            if !session_headers.contains(&name) {
+                session_headers.push(name);
+            }
+        }
+        let backends = spec
+            .backends
+            .iter()
+            .map(|backend| {
+                let entry = BackendEntry::new(backend.id.as_str(), backend.name.as_deref());
+                (backend.id.as_str().to_owned(), entry)
+            })
+            .collect();
+        let metrics = metrics.route(&spec.name);
+        Ok(Self { name: spec.name, is_default: spec.is_default, options, session_headers, backends, metrics })
+    }
+
+    /// The backend of a grant. One that the snapshot doesn't know yet (the grant was faster) goes by its address.
+    pub(crate) fn backend(&self, address: &str) -> BackendEntry {
+        self.backends.get(address).cloned().unwrap_or_else(|| BackendEntry::new(address, None))
+    }
+}
+
+impl BackendEntry {
+    fn new(address: &str, name: Option<&str>) -> Self {
+        let host = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("backend"));
+        let peer = name.and_then(|name| HeaderValue::from_str(name).ok()).unwrap_or_else(|| host.clone());
+        Self { host, peer }
+    }
+}
+
+/// One moment's configuration.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) version: u64,
+    routes: HashMap<String, Arc<RouteEntry>>,
+    default: Option<Arc<RouteEntry>>,
+    /// SHA-256 of the secret → the key's id.
+    keys: HashMap<[u8; 32], Arc<str>>,
+    /// The key's id → its SHA-256, for removal.
+    key_hashes: HashMap<Arc<str>, [u8; 32]>,
+    pub(crate) fingerprinter: Option<Fingerprinter>,
+}
+
+impl Snapshot {
+    pub(crate) fn route(&self, name: &str) -> Option<&Arc<RouteEntry>> {
+        self.routes.get(name)
+    }
+
+    pub(crate) fn default_route(&self) -> Option<&Arc<RouteEntry>> {
+        self.default.as_ref()
+    }
+
+    /// The id of the key with this SHA-256.
+    pub(crate) fn key_id(&self, sha256: &[u8; 32]) -> Option<&Arc<str>> {
+        self.keys.get(sha256)
+    }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// The snapshot after `message`. A route or key that can't be understood is passed over and logged: the rest of the
+    /// fleet's configuration is not held up by it.
+    pub(crate) fn apply(&self, message: &v1::Snapshot, metrics: &Metrics) -> Self {
+        let mut next = if message.full { Self::default() } else { self.clone() };
+        next.version = message.version;
+        for name in &message.removed_routes {
+            next.routes.remove(name);
+        }
+        for route in &message.routes {
+            match RouteEntry::new(route, metrics) {
+                Ok(entry) => {
+                    next.routes.insert(route.name.clone(), Arc::new(entry));
+                }
+                Err(error) => tracing::warn!(%error, "route in the snapshot passed over"),
+            }
+        }
+        next.default = next.routes.values().filter(|route| route.is_default).min_by_key(|route| &route.name).cloned();
+        for id in &message.removed_keys {
+            if let Some(hash) = next.key_hashes.remove(id.as_str()) {
+                next.keys.remove(&hash);
+            }
+        }
+        for key in &message.keys {
+            let Ok(hash) = <[u8; 32]>::try_from(&key.sha256[..]) else {
+                tracing::warn!(key = key.id, "key in the snapshot has no 32 byte hash; passed over");
+                continue;
+            };
+            let id: Arc<str> = key.id.as_str().into();
+            if let Some(old) = next.key_hashes.insert(Arc::clone(&id), hash) {
+                next.keys.remove(&old);
+            }
+            next.keys.insert(hash, id);
+        }
+        if let Some(settings) = &message.settings {
+            next.fingerprinter = Fingerprinter::new(&settings.fingerprint_key);
+        }
+        next.report_open_routes();
+        next
+    }
+
+    /// routing.md §11: a route that is open because nobody made a key is reported loudly.
+    fn report_open_routes(&self) {
+        let is_open = |route: &&Arc<RouteEntry>| route.options.auth == AuthMode::OpenIfUnconfigured;
+        if !self.has_keys() {
+            for route in self.routes.values().filter(is_open) {
+                tracing::warn!(route = %route.name, "open to everybody: auth is open-if-unconfigured and no key exists");
+            }
+        }
+    }
+}
+
+/// Holds the snapshot in force.
+#[derive(Debug)]
+pub(crate) struct SnapshotStore {
+    current: ArcSwapOption<Snapshot>,
+    arrived: watch::Sender<bool>,
+}
+
+impl SnapshotStore {
+    pub(crate) fn new() -> Self {
+        Self { current: ArcSwapOption::empty(), arrived: watch::Sender::new(false) }
+    }
+
+    /// The snapshot, once one has arrived.
+    pub(crate) fn load(&self) -> Option<Arc<Snapshot>> {
+        self.current.load_full()
+    }
+
+    pub(crate) fn publish(&self, snapshot: Snapshot) {
+        self.current.store(Some(Arc::new(snapshot)));
+        self.arrived.send_replace(true);
+    }
+
+    /// Ends once there is a snapshot.
+    pub(crate) async fn arrived(&self) {
+        // The sender lives in `self`, so this can't fail.
+        let _ = self.arrived.subscribe().wait_for(|arrived| *arrived).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(name: &str, is_default: bool) -> v1::Route {
+        let backends = vec![v1::Backend { address: "h:1".into(), name: "one".into(), ..Default::default() }];
+        v1::Route { name: name.into(), is_default, backends, ..Default::default() }
+    }
+
+    fn key(id: &str, byte: u8) -> v1::Key {
+        v1::Key { id: id.into(), name: String::new(), sha256: vec![byte; 32].into() }
+    }
+
+    #[test]
+    fn full_then_deltas_then_full_again() {
+        let metrics = Metrics::new();
+        let full = v1::Snapshot {
+            version: 1,
+            full: true,
+            routes: vec![route("a", true), route("b", false), route("NOT VALID", false)],
+            keys: vec![key("k1", 1), key("k2", 2)],
+            settings: Some(v1::Settings { fingerprint_key: vec![7; 32].into() }),
+            ..Default::default()
+        };
+        let first = Snapshot::default().apply(&full, &metrics);
+        assert_eq!(first.default_route().unwrap().name.as_str(), "a");
+        assert!(first.route("b").is_some() && first.route("NOT VALID").is_none());
+        assert_eq!(first.route("b").unwrap().backend("h:1").peer, "one");
+        assert_eq!(first.route("b").unwrap().backend("h:2").peer, "h:2");
+
+        let delta = v1::Snapshot {
+            version: 2,
+            routes: vec![route("b", true)],
+            removed_routes: vec!["a".into()],
+            keys: vec![key("k2", 3)],
+            removed_keys: vec!["k1".into()],
+            ..Default::default()
+        };
+        let second = first.apply(&delta, &metrics);
+        assert_eq!(second.version, 2);
+        assert_eq!(second.default_route().unwrap().name.as_str(), "b");
+        assert!(second.route("a").is_none());
+        assert!(second.key_id(&[1; 32]).is_none() && second.key_id(&[2; 32]).is_none());
+        assert_eq!(second.key_id(&[3; 32]).unwrap().as_ref(), "k2");
+        assert!(second.fingerprinter.is_some(), "settings stay until they change");
+        assert!(first.route("a").is_some(), "a published snapshot never changes");
+
+        let third = second.apply(&v1::Snapshot { version: 1, full: true, ..Default::default() }, &metrics);
+        assert!(third.default_route().is_none() && !third.has_keys());
+    }
+
+    #[test]
+    fn all_known_session_headers_are_stripped_whatever_the_route_reads() {
+        let metrics = Metrics::new();
+        let mut message = route("a", false);
+        message.options.insert("session_sources".into(), "body.user".into());
+        message.options.insert("extra_session_headers".into(), "x-smg-routing-key".into());
+        let entry = RouteEntry::new(&message, &metrics).unwrap();
+        for name in ["x-session-id", "x-session-affinity", "x-smg-routing-key"] {
+            assert!(entry.session_headers.iter().any(|header| header == name), "{name}");
+        }
+    }
+}
