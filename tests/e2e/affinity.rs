@@ -6,6 +6,7 @@ use router_tests::chat::Chat;
 use router_tests::cluster::Cluster;
 use router_tests::database::DatabaseKind;
 use serde_json::{Value as Json, json};
+use tokio::task::JoinSet;
 
 router_tests::on_both_databases!(turns_stay_on_one_engine_across_replicas, without_affinity_they_spread);
 
@@ -21,18 +22,22 @@ fn conversation(session: usize, turn: usize) -> Vec<Json> {
     (0..=2 * turn).map(say).collect()
 }
 
-/// Sends every turn of every session, each to the next replica in turn; returns for each session the engines it met, and
-/// the share of prompt tokens that engines found in their cache.
+/// Sends every turn of every session, each to the next replica in turn, all sessions at the same time; returns for each
+/// session the engines it met, and the share of prompt tokens that engines found in their cache.
 async fn talk(cluster: &Cluster) -> anyhow::Result<(Vec<BTreeSet<String>>, f64)> {
     let replicas = cluster.replica_addresses()?;
     let mut met = vec![BTreeSet::new(); SESSIONS];
     for turn in 0..TURNS {
-        for (session, met) in met.iter_mut().enumerate() {
-            let replica = replicas[(turn + session) % replicas.len()];
+        let mut asks = JoinSet::new();
+        for session in 0..SESSIONS {
+            let (client, replica) = (cluster.client.clone(), replicas[(turn + session) % replicas.len()]);
             let chat = Chat::of(&format!("conversation-{session}")).messages(conversation(session, turn));
-            let answer = chat.send(&cluster.client, replica).await?.ok()?;
+            asks.spawn(async move { anyhow::Ok((session, chat.send(&client, replica).await?.ok()?)) });
+        }
+        while let Some(answer) = asks.join_next().await {
+            let (session, answer) = answer??;
             assert_eq!(answer.header("x-routed-source"), "header.x-session-id");
-            met.insert(answer.peer().to_owned());
+            met[session].insert(answer.peer().to_owned());
         }
     }
     let (mut cached, mut prompt) = (0, 0);
@@ -46,7 +51,7 @@ async fn talk(cluster: &Cluster) -> anyhow::Result<(Vec<BTreeSet<String>>, f64)>
 }
 
 async fn turns_stay_on_one_engine_across_replicas(kind: DatabaseKind) -> anyhow::Result<()> {
-    let cluster = Cluster::builder(kind).replicas(3).engines(3).start().await?;
+    let cluster = Cluster::builder(kind).replicas(3).engines(3).engine_args(&["--ttft-ms", "20"]).start().await?;
     let (met, hit_rate) = talk(&cluster).await?;
     for (session, engines) in met.iter().enumerate() {
         assert_eq!(engines.len(), 1, "session {session} met {engines:?}");
@@ -62,8 +67,8 @@ async fn turns_stay_on_one_engine_across_replicas(kind: DatabaseKind) -> anyhow:
 
 /// The control: the same traffic with affinity off meets several engines.
 async fn without_affinity_they_spread(kind: DatabaseKind) -> anyhow::Result<()> {
-    let cluster = Cluster::builder(kind).replicas(3).engines(3).option("affinity", "off").start().await?;
-    // One engine is always a little busier, so that "least loaded" is not the first in the list each time.
+    let cluster = Cluster::builder(kind).replicas(3).engines(3).engine_args(&["--ttft-ms", "20"]);
+    let cluster = cluster.option("affinity", "off").start().await?;
     let (met, hit_rate) = talk(&cluster).await?;
     let wanderers = met.iter().filter(|engines| engines.len() > 1).count();
     assert!(wanderers > SESSIONS / 2, "only {wanderers} of {SESSIONS} sessions met more than one engine");

@@ -90,7 +90,7 @@ async fn bad_verbs_are_refused_with_a_hint(kind: DatabaseKind) -> anyhow::Result
         (&["route", "set", "chat", "max_waiting=lots"], "max_waiting"),
         (&["route", "set", "chat", "max_wait=1"], "max_wait"),
         (&["backend", "add", "chat", "not-an-address"], "not-an-address"),
-        (&["backend", "remove", "chat", "127.0.0.1:1", "--yes"], "127.0.0.1:1"),
+        (&["backend", "remove", "chat", "127.0.0.1:1"], "127.0.0.1:1"),
         (&["drain", "--port", "1"], "1"),
         (&["drain"], "--port"),
         (&["key", "revoke", "nobody"], "nobody"),

@@ -78,7 +78,7 @@ async fn a_session_whose_engine_is_full_moves_and_stays(kind: DatabaseKind) -> a
 async fn a_new_backend_moves_nobody(kind: DatabaseKind) -> anyhow::Result<()> {
     let cluster = Cluster::builder(kind).engines(3).start().await?;
     let (ctl, third) = (cluster.ctl()?, cluster.engines[2].address().to_string());
-    ctl.ok(&["backend", "remove", "chat", &third, "--yes"]).await?;
+    ctl.ok(&["backend", "remove", "chat", &third]).await?;
     let mut homes = Vec::new();
     for number in 0..12 {
         let answer = Chat::of(&format!("s{number}")).send(&cluster.client, cluster.replica(0)?).await?.ok()?;
@@ -113,7 +113,7 @@ async fn sessions_can_be_shown_and_forgotten(kind: DatabaseKind) -> anyhow::Resu
     assert_eq!(shown["backend"], answer.peer(), "{shown}");
     assert!(shown["fingerprint"].as_str().is_some_and(|text| text.starts_with(&short)), "{shown}");
 
-    ctl.ok(&["session", "forget", "chat", &short, "--yes"]).await?;
+    ctl.ok(&["session", "forget", "chat", &short]).await?;
     assert_eq!(cluster.admin().await?.sessions().await?.len(), 0);
     let again = Chat::of("s").send(&cluster.client, cluster.replica(1)?).await?.ok()?;
     assert_eq!(again.mode(), "new");

@@ -47,12 +47,14 @@ async fn metrics_count_requests(kind: DatabaseKind) -> anyhow::Result<()> {
 async fn an_unknown_route_is_404_and_tells_nothing(kind: DatabaseKind) -> anyhow::Result<()> {
     let cluster = Cluster::builder(kind).start().await?;
     let backend = cluster.engines[0].address().to_string();
-    for path in ["/nobody/v1/chat/completions", "/", "/chat", "/v2/chat/completions", "/../v1/models", "//v1/models"] {
+    for path in ["/nobody/v1/chat/completions", "/", "/chat", "/v2/chat/completions", "//v1/models"] {
         let answer = cluster.client.post(cluster.replica(0)?, path, &json!({"model": "m"})).await?;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}: {}", answer.text());
         assert!(answer.json()?.pointer("/error/message").is_some(), "{path}: {}", answer.text());
         assert!(!answer.text().contains(&backend) && !answer.text().contains("127.0.0.1"), "{}", answer.text());
     }
+    let dots = cluster.client.get(cluster.replica(0)?, "/chat/../v1/models").await?;
+    assert_eq!(dots.status, StatusCode::BAD_REQUEST, "a path that could mean two things: {}", dots.text());
     cluster.ctl()?.ok(&["route", "set", "chat", "--default", "false"]).await?;
     let named = Chat::new().route("chat").send(&cluster.client, cluster.replica(0)?).await?;
     assert_eq!(named.status, StatusCode::OK, "a route without default still answers under its name");

@@ -54,7 +54,7 @@ async fn up_serves_until_ctrl_c() -> anyhow::Result<()> {
     // Twice in the same folder: what the first run bound, the second knows.
     for run in ["first", "second"] {
         let mut up = Process::spawn(&format!("up-{run}"), &args, &[], folder.path())?;
-        up.line_within("ready", Duration::from_secs(60)).await?;
+        up.nth_line_within(2, "ready role=dataplane", Duration::from_secs(60)).await?;
         for replica in [base, base + 1] {
             let answer = Chat::of("s").send(&client, ([127, 0, 0, 1], replica).into()).await?.ok()?;
             sessions.push((answer.header("x-routed-session").to_owned(), answer.mode().to_owned()));

@@ -118,18 +118,22 @@ impl Process {
     /// # Errors
     /// When the process ends first, or after [`PATIENCE`].
     pub async fn line(&self, prefix: &str) -> anyhow::Result<String> {
-        self.line_within(prefix, PATIENCE).await
+        self.nth_line_within(1, prefix, PATIENCE).await
     }
 
-    /// [`Process::line`] with a patience of its own.
+    /// [`Process::line`] with a patience of its own, and for the line that is the `nth` of its kind, from 1.
     ///
     /// # Errors
     /// As there.
-    pub async fn line_within(&self, prefix: &str, patience: Duration) -> anyhow::Result<String> {
+    pub async fn nth_line_within(&self, nth: usize, prefix: &str, patience: Duration) -> anyhow::Result<String> {
+        let find = |stdout: &Stdout| {
+            let mut matching = stdout.lines.iter().filter(|line| line.starts_with(prefix));
+            matching.nth(nth.saturating_sub(1)).cloned()
+        };
         let mut lines = self.lines.clone();
-        let has_it = |stdout: &Stdout| stdout.is_closed || stdout.lines.iter().any(|line| line.starts_with(prefix));
-        let waited = tokio::time::timeout(patience, lines.wait_for(has_it)).await;
-        let found = self.lines.borrow().lines.iter().find(|line| line.starts_with(prefix)).cloned();
+        let has_it = |stdout: &Stdout| stdout.is_closed || find(stdout).is_some();
+        let waited = tokio::time::timeout(patience, lines.wait_for(has_it)).await.map(drop);
+        let found = find(&self.lines.borrow());
         match (found, waited) {
             (Some(line), _) => Ok(line),
             (None, Err(_)) => bail!("{}: no line {prefix:?} within {patience:?}\n{}", self.name, self.log_tail()),
