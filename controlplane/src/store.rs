@@ -1,8 +1,11 @@
 //! Storage in words of the domain. Only this module and those below it know SQL.
 //!
 //! Every call is one transaction: when it returns `Ok`, all of it is durable (with `SQLite`'s `synchronous=NORMAL` against
-//! kill -9, not against power loss), and when it returns an error, none of it is. The store decides nothing and makes no
-//! ids or times: it keeps what it is given. All calls are idempotent, so that a write whose answer was lost may be repeated.
+//! kill -9, not against power loss), and when it returns an error, none of it is, except that an answer may be lost after
+//! the commit. The store decides nothing and makes no ids or times: it keeps what it is given. All calls but
+//! [`Store::begin_epoch`] and the counts of [`Store::touch_bindings`] are idempotent, so that a write whose answer was lost
+//! may be repeated. Of several rows with one key in one call the last counts; what a call removes goes before what it puts.
+//! Bindings, leases and marks of a route that isn't stored are passed over: it was removed while they were on their way.
 //!
 //! Hot calls: [`Store::save_bindings`] (each new or moved session, through [`group_commit`]), [`Store::save_leases`] (every
 //! 50 ms) and [`Store::touch_bindings`] (each second), both through [`write_behind`].
@@ -24,6 +27,8 @@ pub use open::{OpenError, SqliteSync, open};
 
 #[cfg(test)]
 mod contract_tests;
+#[cfg(test)]
+mod scripted;
 
 /// Why a call failed. The text names no credentials.
 #[derive(Debug, thiserror::Error)]
@@ -242,6 +247,6 @@ pub trait Store: Send + Sync + 'static {
     /// Removes a replica and the leases stored for it.
     async fn remove_replica(&self, replica: &str) -> Result<(), StoreError>;
 
-    /// Whether the database answers.
+    /// Whether the database answers and takes writes.
     async fn ping(&self) -> Result<(), StoreError>;
 }

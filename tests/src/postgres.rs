@@ -277,3 +277,6 @@ fn newest_version(name: &str) -> Option<PathBuf> {
         .max_by_key(|folder| number(folder))
         .map(|folder| folder.join("bin").join(name))
 }
+
+#[cfg(test)]
+mod tests;

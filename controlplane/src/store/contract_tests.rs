@@ -136,6 +136,8 @@ macro_rules! on_both_databases {
         /// One test, so that a runner with a process per test starts one cluster.
         #[tokio::test]
         async fn postgres_keeps_every_promise() {
+            // Keeps the shared cluster up from one promise to the next.
+            let Some(_held) = required_or_skipped(TestDatabase::start().await) else { return };
             $(
                 let Some(database) = required_or_skipped(TestDatabase::start().await) else { return };
                 promises::$promise(Installation::Postgres(database)).await;

@@ -24,9 +24,9 @@ mod columns;
 pub(super) static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations/postgres");
 
 /// How long a call may take once it has a connection.
-const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long reading everything may take.
-const LOAD_TIMEOUT: Duration = Duration::from_secs(120);
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a call may take that touches everything, or all of a route.
+const LONG_TIMEOUT: Duration = Duration::from_secs(120);
 /// One for the committer, one for the journal, the others for operators.
 const CONNECTIONS: u32 = 4;
 /// A connection that was used less long ago is trusted without a test.
@@ -118,13 +118,21 @@ impl PostgresStore {
 
     /// Runs the steps in one transaction; one alone is its own.
     async fn write<const N: usize>(&self, steps: [Option<Step<'_>>; N]) -> Result<(), StoreError> {
+        self.write_within(CALL_TIMEOUT, steps).await
+    }
+
+    async fn write_within<const N: usize>(
+        &self,
+        limit: Duration,
+        steps: [Option<Step<'_>>; N],
+    ) -> Result<(), StoreError> {
         let steps: Vec<Step<'_>> = steps.into_iter().flatten().collect();
         if steps.is_empty() {
             return Ok(());
         }
         let mut connection = self.pool.acquire().await?;
-        let outcome = tokio::time::timeout(CALL_TIMEOUT, run(&mut connection, steps)).await;
-        settle(connection, outcome.unwrap_or_else(|_| Err(no_answer(CALL_TIMEOUT))))
+        let outcome = tokio::time::timeout(limit, run(&mut connection, steps)).await;
+        settle(connection, outcome.unwrap_or_else(|_| Err(no_answer(limit))))
     }
 
     /// Runs one statement that returns one value.
@@ -191,18 +199,21 @@ impl Store for PostgresStore {
 
     async fn load(&self) -> Result<Stored, StoreError> {
         let mut connection = self.pool.acquire().await?;
-        let outcome = tokio::time::timeout(LOAD_TIMEOUT, load(&mut connection)).await;
-        settle(connection, outcome.unwrap_or_else(|_| Err(no_answer(LOAD_TIMEOUT))))
+        let outcome = tokio::time::timeout(LONG_TIMEOUT, load(&mut connection)).await;
+        settle(connection, outcome.unwrap_or_else(|_| Err(no_answer(LONG_TIMEOUT))))
     }
 
     async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError> {
         let rows = last_by(put, |row| &row.name);
         let put_names: Vec<_> = rows.iter().map(|row| row.name.as_str().to_owned()).collect();
         let documents: Vec<_> = rows.iter().map(|row| row.document.clone()).collect();
-        self.write([
-            (!remove.is_empty()).then(|| sqlx::query(REMOVE_ROUTES).bind(names(remove))),
-            (!rows.is_empty()).then(|| sqlx::query(PUT_ROUTES).bind(put_names).bind(documents)),
-        ])
+        self.write_within(
+            LONG_TIMEOUT,
+            [
+                (!remove.is_empty()).then(|| sqlx::query(REMOVE_ROUTES).bind(names(remove))),
+                (!rows.is_empty()).then(|| sqlx::query(PUT_ROUTES).bind(put_names).bind(documents)),
+            ],
+        )
         .await
     }
 

@@ -4,8 +4,8 @@
 //! never written. A flush that fails, or that is dropped half way, loses nothing: its rows are merged with what came since
 //! and written again, after 1 s.
 //!
-//! Bounds. Leases to write: those in flight. Leases to remove: those that the database holds. Touched sessions:
-//! [`TOUCH_LIMIT`]; past that, the times of further sessions are passed over until the next flush.
+//! Bounds. Leases to write: those in flight. Leases to remove: those that the database holds; their ids are kept. Touched
+//! sessions: [`TOUCH_LIMIT`]; past that, the times of further sessions are passed over until the next flush.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::pending::{Pending, PendingLeases, PendingTouches};
+use self::pending::{LeaseChanges, Pending, PendingTouches};
 use super::health::StoreHealth;
 use super::{LeaseRow, Store, StoreError};
 
@@ -67,6 +67,11 @@ impl Journal {
         journal
     }
 
+    /// A lease was in the database at start. Only needed for one that may be granted again under its id.
+    pub fn lease_loaded(&self, lease: LeaseId) {
+        self.pending.lock().leases.loaded(lease);
+    }
+
     /// A lease was granted, or changed: the newest row counts.
     pub fn lease_granted(&self, row: LeaseRow) {
         self.pending.lock().leases.granted(row);
@@ -103,8 +108,11 @@ impl Journal {
                 _ = leases.tick() => self.flush_leases().await,
                 _ = touches.tick() => self.flush_touches().await,
             };
-            if outcome.is_err() {
-                // The rows are kept and the health has the error.
+            if let Err(error) = outcome {
+                // The rows are kept. An outage is told by the health.
+                if !error.is_transient() {
+                    tracing::error!(%error, "leases or uses of bindings refused by the database, kept for a retry");
+                }
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -112,7 +120,7 @@ impl Journal {
 
     async fn flush_leases(&self) -> Result<(), StoreError> {
         let _turn = self.flushing.lock().await;
-        let taken = std::mem::take(&mut self.pending.lock().leases);
+        let taken = self.pending.lock().leases.take();
         if taken.is_empty() {
             return Ok(());
         }
@@ -140,7 +148,7 @@ impl Journal {
 /// What a flush has taken; given back unless the flush ends well.
 struct Flush<'a> {
     journal: &'a Journal,
-    leases: Option<PendingLeases>,
+    leases: Option<LeaseChanges>,
     touches: Option<PendingTouches>,
 }
 

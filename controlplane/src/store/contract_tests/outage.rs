@@ -11,7 +11,7 @@ use super::{binding, lease, put, route, route_row};
 use crate::store::group_commit::{Committer, Durability};
 use crate::store::health::StoreHealth;
 use crate::store::write_behind::Journal;
-use crate::store::{SqliteSync, StoreError, open};
+use crate::store::{OpenError, SqliteSync, StoreError, open};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_fail_fast_and_writes_come_through_when_postgres_returns() {
@@ -88,4 +88,15 @@ async fn an_absent_server_is_one_line_without_the_password() {
     assert!(text.contains(&format!("127.0.0.1:{port}/routers")), "{text}");
     assert!(!text.contains("hunter2") && !format!("{error:?}").contains("hunter2"), "{text}");
     assert_eq!(text.lines().count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_given_up() {
+    // Connections are taken by the kernel and nothing is ever said.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://router@127.0.0.1:{}/routers", silent.local_addr().unwrap().port());
+    let started = Instant::now();
+    let Err(error) = open(&url, SqliteSync::Normal).await else { panic!("opened") };
+    assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
+    assert!((Duration::from_secs(2)..Duration::from_secs(3)).contains(&started.elapsed()));
 }

@@ -32,8 +32,6 @@ pub(super) struct Queue {
     writes: VecDeque<(u64, BindingWrite)>,
     index: HashMap<Session, u64>,
     batch: Vec<u64>,
-    /// Everything up to here is durable when the batch is.
-    batch_covers: u64,
     waiters: VecDeque<Waiter>,
     earliest_deadline: Option<Instant>,
     is_closed: bool,
@@ -54,7 +52,6 @@ impl Queue {
             writes: VecDeque::new(),
             index: HashMap::new(),
             batch: Vec::new(),
-            batch_covers: 0,
             waiters: VecDeque::new(),
             earliest_deadline: None,
             is_closed: false,
@@ -114,7 +111,6 @@ impl Queue {
             self.batch.push(sequence);
             batch.push(write);
         }
-        self.batch_covers = self.writes.front().map_or(self.last_sequence, |(next, _)| next - 1);
         batch
     }
 
@@ -135,12 +131,14 @@ impl Queue {
     /// The batch is written: up to which sequence all is durable, and who waited for that.
     pub(super) fn batch_done(&mut self) -> (u64, Vec<Waiter>) {
         self.batch.clear();
-        let covered = self.waiters.partition_point(|waiter| waiter.sequence <= self.batch_covers);
+        // What came since and has nothing to write before it is durable too.
+        let durable = self.writes.front().map_or(self.last_sequence, |(next, _)| next - 1);
+        let covered = self.waiters.partition_point(|waiter| waiter.sequence <= durable);
         let told = self.waiters.drain(..covered).collect();
         if self.waiters.is_empty() {
             self.earliest_deadline = None;
         }
-        (self.batch_covers, told)
+        (durable, told)
     }
 
     /// The waiter of the write that the task holds alone, which is given up.

@@ -14,42 +14,65 @@ pub(super) struct Pending {
     pub(super) touches: PendingTouches,
 }
 
-/// Invariant: no lease is in both.
+/// Leases to write and to remove. Invariant: no lease is in both.
 #[derive(Default)]
 pub(super) struct PendingLeases {
+    changes: LeaseChanges,
+    /// Those that the database holds, or may hold: a write that failed may have been done.
+    stored: HashSet<LeaseId>,
+}
+
+#[derive(Default)]
+pub(super) struct LeaseChanges {
     put: HashMap<LeaseId, LeaseRow>,
     remove: HashSet<LeaseId>,
 }
 
 impl PendingLeases {
+    pub(super) fn loaded(&mut self, lease: LeaseId) {
+        self.stored.insert(lease);
+    }
+
     pub(super) fn granted(&mut self, row: LeaseRow) {
-        if !self.remove.is_empty() {
-            self.remove.remove(&row.lease);
+        if self.changes.remove.remove(&row.lease) {
+            self.stored.insert(row.lease);
         }
-        self.put.insert(row.lease, row);
+        self.changes.put.insert(row.lease, row);
     }
 
     pub(super) fn ended(&mut self, lease: LeaseId) {
-        // One that is not here is in the database, or on its way there.
-        if self.put.remove(&lease).is_none() {
-            self.remove.insert(lease);
+        let was_pending = self.changes.put.remove(&lease).is_some();
+        // One that is known nowhere was there at start.
+        if self.stored.remove(&lease) || !was_pending {
+            self.changes.remove.insert(lease);
         }
     }
 
-    /// Takes back what a flush could not write, or may have written without an answer.
-    pub(super) fn merge_older(&mut self, older: Self) {
+    /// Hands out the changes, to be written now.
+    pub(super) fn take(&mut self) -> LeaseChanges {
+        self.stored.extend(self.changes.put.keys());
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Takes back what was not written, or may have been written without an answer.
+    pub(super) fn merge_older(&mut self, older: LeaseChanges) {
+        let newer = &mut self.changes;
         for (lease, row) in older.put {
-            if !self.remove.contains(&lease) {
-                self.put.entry(lease).or_insert(row);
+            if !newer.remove.contains(&lease) {
+                newer.put.entry(lease).or_insert(row);
             }
         }
         for lease in older.remove {
-            if !self.put.contains_key(&lease) {
-                self.remove.insert(lease);
+            if newer.put.contains_key(&lease) {
+                self.stored.insert(lease);
+            } else {
+                newer.remove.insert(lease);
             }
         }
     }
+}
 
+impl LeaseChanges {
     pub(super) fn is_empty(&self) -> bool {
         self.put.is_empty() && self.remove.is_empty()
     }
