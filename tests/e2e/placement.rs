@@ -113,7 +113,7 @@ async fn sessions_can_be_shown_and_forgotten(kind: DatabaseKind) -> anyhow::Resu
     assert_eq!(shown["backend"], answer.peer(), "{shown}");
     assert!(shown["fingerprint"].as_str().is_some_and(|text| text.starts_with(&short)), "{shown}");
 
-    ctl.ok(&["session", "forget", "chat", &short]).await?;
+    ctl.ok(&["session", "forget", "chat", &short, "--yes"]).await?;
     assert_eq!(cluster.admin().await?.sessions().await?.len(), 0);
     let again = Chat::of("s").send(&cluster.client, cluster.replica(1)?).await?.ok()?;
     assert_eq!(again.mode(), "new");

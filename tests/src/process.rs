@@ -137,7 +137,7 @@ impl Process {
         match (found, waited) {
             (Some(line), _) => Ok(line),
             (None, Err(_)) => bail!("{}: no line {prefix:?} within {patience:?}\n{}", self.name, self.log_tail()),
-            (None, Ok(_)) => bail!("{}: ended without a line {prefix:?}\n{}", self.name, self.log_tail()),
+            (None, Ok(())) => bail!("{}: ended without a line {prefix:?}\n{}", self.name, self.log_tail()),
         }
     }
 
