@@ -8,6 +8,7 @@ use super::backend::{Backend, Wire};
 use super::client::{connect, get, post};
 use super::control::{Control, route};
 use super::replica::Replica;
+use super::soon;
 
 async fn with_stream(flags: &[&str]) -> (Control, Replica, Wire, Wire) {
     let backend = Backend::start().await;
@@ -42,6 +43,24 @@ async fn a_drain_cuts_no_stream_closes_what_idles_and_says_goodbye() {
     replica.stopped().await;
     let ends: Vec<Kind> = control.unread();
     assert!(matches!(ends[..], [Kind::Release(_), Kind::Goodbye(_)]), "{ends:?}");
+}
+
+#[tokio::test]
+async fn http2_clients_are_sent_away_once_their_answers_are_whole() {
+    let (_control, replica, _client, mut upstream) = with_stream(&[]).await;
+    let socket = tokio::net::TcpStream::connect(replica.addr).await.unwrap();
+    let io = hyper_util::rt::TokioIo::new(socket);
+    let executor = hyper_util::rt::TokioExecutor::new();
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(connection);
+    let request =
+        http::Request::get("http://router/health").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+    assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+    replica.stop();
+    soon("GOAWAY", tasks.join_next()).await.unwrap().unwrap().unwrap();
+    upstream.write("56789").await;
+    replica.stopped().await;
 }
 
 #[tokio::test]
