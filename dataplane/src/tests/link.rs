@@ -120,3 +120,30 @@ async fn the_token_goes_with_every_call() {
     std::fs::remove_file(&file).unwrap();
     assert_eq!(control.token_seen().as_deref(), Some("Bearer t0p"));
 }
+
+#[tokio::test]
+async fn a_backend_that_fails_while_there_is_no_link_is_left_all_the_same() {
+    let (failing, alive) = (Backend::start().await, Backend::start().await);
+    let mut control = Control::start(vec![route("chat", &[])]).await;
+    control.grant(&[&failing.addr, &alive.addr]);
+    let replica = Replica::start(&control, &[]).await;
+    control.hello().await;
+    let mut client = connect(replica.addr).await;
+    client.write(post("/v1/x", &[], "body")).await;
+    let (upstream, _) = failing.request().await;
+    control.acquire().await;
+    control.open(false);
+    control.cut();
+    while replica.readyz().await.status() == 200 {}
+    drop(upstream);
+    // The lease ended with the failure, though nobody could be told.
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    control.open(true);
+    assert!(control.hello().await.held.is_empty());
+    assert_eq!(control.acquire().await.1.tried, [failing.addr]);
+    let (mut upstream, request) = alive.request().await;
+    assert_eq!(request.text(), "body");
+    upstream.answer("ok").await;
+    let response = client.message().await;
+    assert_eq!((response.text(), response.header("x-routed-retries")), ("ok", Some("1")));
+}
