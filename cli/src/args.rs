@@ -98,6 +98,8 @@ pub(crate) struct Noun<T: Subcommand> {
 /// All verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Start a small system, show affinity, exact limits and a live drain, and stop it again.
+    Demo(command::demo::DemoArgs),
     /// Start a control plane and dataplane replicas on this machine until Ctrl-C.
     Up(command::up::UpArgs),
     /// Run the control plane.
@@ -214,5 +216,4 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-#[path = "args/tests.rs"]
 mod tests;

@@ -15,6 +15,7 @@ pub(crate) mod ban;
 pub(crate) mod completions;
 pub(crate) mod controlplane;
 pub(crate) mod dataplane;
+pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;
 pub(crate) mod key;
@@ -59,6 +60,9 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Up(args) => {
             args.check()?;
             serve(Some(1), exit_on_stdin_eof, async |token| up::run(args, global.log_format, token).await)
+        }
+        Command::Demo(args) => {
+            serve(Some(1), exit_on_stdin_eof, async |token| demo::run(args, global.output, token).await)
         }
         Command::Completions(args) => completions::run(&args),
         Command::Route(noun) => operate(noun.connect, OperatorVerb::Route(noun.verb)),
@@ -151,5 +155,4 @@ fn now_unix_ms() -> u64 {
 }
 
 #[cfg(test)]
-#[path = "command/tests.rs"]
 mod tests;

@@ -283,5 +283,4 @@ impl<'de> Visitor<'de> for NodeVisitor {
 }
 
 #[cfg(test)]
-#[path = "document/tests.rs"]
 mod tests;

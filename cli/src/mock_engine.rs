@@ -55,20 +55,10 @@ pub(crate) struct MockEngineArgs {
     #[arg(long, env = "ROUTER_MOCK_LISTEN", default_value = "127.0.0.1:19001")]
     pub(crate) listen: SocketAddr,
     /// Name under which `/v1/models` lists the one model.
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "ROUTER_MOCK_MODEL",
-        default_value = "mock-model"
-    )]
+    #[arg(long, value_name = "NAME", env = "ROUTER_MOCK_MODEL", default_value = "mock-model")]
     pub(crate) model: String,
     /// Longest prompt in tokens (4 bytes of text each); a longer one is refused with 400.
-    #[arg(
-        long,
-        value_name = "TOKENS",
-        env = "ROUTER_MOCK_MAX_MODEL_LEN",
-        default_value_t = 32_768
-    )]
+    #[arg(long, value_name = "TOKENS", env = "ROUTER_MOCK_MAX_MODEL_LEN", default_value_t = 32_768)]
     pub(crate) max_model_len: u32,
     /// Time to the first token of an uncached prompt, in milliseconds.
     #[arg(
@@ -92,21 +82,11 @@ pub(crate) struct MockEngineArgs {
     #[arg(long, value_name = "SHARE", env = "ROUTER_MOCK_CACHED_SPEEDUP", default_value_t = 0.0, value_parser = share)]
     pub(crate) cached_speedup: f64,
     /// Size of the prefix cache in blocks of 16 tokens (64 bytes of text); 0 caches nothing.
-    #[arg(
-        long,
-        value_name = "BLOCKS",
-        env = "ROUTER_MOCK_CACHE_BLOCKS",
-        default_value_t = 16_384
-    )]
+    #[arg(long, value_name = "BLOCKS", env = "ROUTER_MOCK_CACHE_BLOCKS", default_value_t = 16_384)]
     pub(crate) cache_blocks: usize,
     /// Answer every request with one fixed JSON body of exactly this many bytes, unread and unstreamed (for load tests);
     /// 0 answers properly.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        env = "ROUTER_MOCK_ANSWER_BYTES",
-        default_value_t = 0
-    )]
+    #[arg(long, value_name = "BYTES", env = "ROUTER_MOCK_ANSWER_BYTES", default_value_t = 0)]
     pub(crate) answer_bytes: usize,
     /// Fail on purpose.
     #[arg(long, value_name = "MODE", env = "ROUTER_MOCK_FAIL", value_enum, default_value_t = FailMode::None)]
@@ -115,27 +95,15 @@ pub(crate) struct MockEngineArgs {
 
 /// Parses a number from 0 to 1.
 fn share(text: &str) -> Result<f64, String> {
-    let value: f64 = text
-        .parse()
-        .map_err(|_| format!("a number from 0 to 1 expected, got {text:?}"))?;
-    if (0.0..=1.0).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("a number from 0 to 1 expected, got {text:?}"))
-    }
+    let value: f64 = text.parse().map_err(|_| format!("a number from 0 to 1 expected, got {text:?}"))?;
+    if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(format!("a number from 0 to 1 expected, got {text:?}")) }
 }
 
 /// Binds the port, says so in one line on stdout, and serves until `shutdown` resolves.
-pub(crate) async fn run(
-    args: MockEngineArgs,
-    shutdown: impl Future<Output = ()> + Send,
-) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(args.listen)
-        .await
-        .with_context(|| format!("mock engine: listen on {}", args.listen))?;
-    let address = listener
-        .local_addr()
-        .context("mock engine: read the bound address")?;
+pub(crate) async fn run(args: MockEngineArgs, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
+    let listener =
+        TcpListener::bind(args.listen).await.with_context(|| format!("mock engine: listen on {}", args.listen))?;
+    let address = listener.local_addr().context("mock engine: read the bound address")?;
     let engine = engine(&args, address)?;
     {
         let mut stdout = std::io::stdout().lock();
@@ -159,25 +127,13 @@ fn engine(args: &MockEngineArgs, address: SocketAddr) -> anyhow::Result<Arc<Engi
         fail: args.fail,
         ..Settings::default()
     };
-    let engine = Engine::new(
-        args.model.clone(),
-        args.max_model_len,
-        args.cache_blocks,
-        address,
-        settings,
-    );
-    engine
-        .set_answer_bytes(args.answer_bytes)
-        .map_err(anyhow::Error::msg)?;
+    let engine = Engine::new(args.model.clone(), args.max_model_len, args.cache_blocks, address, settings);
+    engine.set_answer_bytes(args.answer_bytes).map_err(anyhow::Error::msg)?;
     Ok(Arc::new(engine))
 }
 
 /// Accepts until `shutdown`, then gives open answers [`SHUTDOWN_GRACE`] to end.
-async fn serve(
-    listener: &TcpListener,
-    engine: &Arc<Engine>,
-    shutdown: impl Future<Output = ()> + Send,
-) {
+async fn serve(listener: &TcpListener, engine: &Arc<Engine>, shutdown: impl Future<Output = ()> + Send) {
     let connections = TaskTracker::new();
     let stop = CancellationToken::new();
     let mut shutdown = pin!(shutdown);
@@ -209,8 +165,7 @@ async fn serve_connection(socket: TcpStream, engine: Arc<Engine>, stop: Cancella
         tracing::debug!(%error, "set TCP_NODELAY");
     }
     let builder = auto::Builder::new(TokioExecutor::new());
-    let service =
-        hyper::service::service_fn(move |request| serve::answer(Arc::clone(&engine), request));
+    let service = hyper::service::service_fn(move |request| serve::answer(Arc::clone(&engine), request));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
     let ended = tokio::select! {
         ended = connection.as_mut() => Some(ended),

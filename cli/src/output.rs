@@ -87,5 +87,4 @@ pub(crate) fn write_yaml(out: &mut dyn Write, value: &impl Serialize) -> Outcome
 }
 
 #[cfg(test)]
-#[path = "output/tests.rs"]
 mod tests;

@@ -326,5 +326,4 @@ async fn each_line(stream: impl AsyncRead + Unpin, take: impl AsyncFn(String)) {
 }
 
 #[cfg(test)]
-#[path = "supervise/tests.rs"]
 mod tests;

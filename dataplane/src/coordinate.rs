@@ -159,8 +159,15 @@ impl Admission {
         let deadline = started + ask.queue_timeout;
         let mut after: Option<Arc<Link>> = None;
         loop {
-            let Some(link) = self.next_link(after.as_ref(), deadline).await else {
-                return Err(Refused::by(Gate::ControlPlaneUnavailable));
+            let link = if let Some(link) = self.current_link(after.as_ref()) {
+                link
+            } else {
+                // The failed lease does not wait for a link: it has ended, and the next Hello leaves it out.
+                if let Some((lease, failure)) = failed.take() {
+                    lease.failed(failure);
+                }
+                let next = self.next_link(after.as_ref(), deadline).await;
+                next.ok_or_else(|| Refused::by(Gate::ControlPlaneUnavailable))?
             };
             let waiter = |answer| Waiter {
                 answer,
@@ -183,21 +190,21 @@ impl Admission {
         }
     }
 
-    /// A link that is not `after`; at once when there is one, else until the deadline.
-    async fn next_link(&self, after: Option<&Arc<Link>>, deadline: Instant) -> Option<Arc<Link>> {
-        let is_new = |link: &Option<Arc<Link>>| {
-            link.as_ref().is_some_and(|link| after.is_none_or(|after| !Arc::ptr_eq(link, after)))
-        };
-        {
-            let now = self.link.borrow();
-            if is_new(&now) {
-                return now.clone();
-            }
-        }
-        let mut changes = self.link.subscribe();
-        let found = tokio::time::timeout_at(deadline, changes.wait_for(is_new)).await;
-        found.ok()?.ok()?.clone()
+    /// The link, unless it is `after`, which is lost.
+    fn current_link(&self, after: Option<&Arc<Link>>) -> Option<Arc<Link>> {
+        self.link.borrow().clone().filter(|link| is_other(link, after))
     }
+
+    /// The first link that is not `after`, until the deadline.
+    async fn next_link(&self, after: Option<&Arc<Link>>, deadline: Instant) -> Option<Arc<Link>> {
+        let mut changes = self.link.subscribe();
+        let found = changes.wait_for(|link| link.as_ref().is_some_and(|link| is_other(link, after)));
+        tokio::time::timeout_at(deadline, found).await.ok()?.ok()?.clone()
+    }
+}
+
+fn is_other(link: &Arc<Link>, after: Option<&Arc<Link>>) -> bool {
+    after.is_none_or(|after| !Arc::ptr_eq(link, after))
 }
 
 impl Ask {

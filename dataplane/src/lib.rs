@@ -19,6 +19,8 @@ mod metrics;
 mod request;
 mod server;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod upstream;
 
 use std::io;

@@ -20,5 +20,5 @@ pub(crate) async fn run(args: &ControlPlaneArgs, config: Config, shutdown: Cance
     let on_ready = || announce("ready role=controlplane");
     router_controlplane::run(config, Listeners { grpc, http }, shutdown.cancelled_owned(), on_ready)
         .await
-        .map_err(|error| Failure::failed(format!("controlplane: {error}")))
+        .map_err(|error| Failure::failed(format!("controlplane: {:#}", anyhow::Error::new(error))))
 }

@@ -20,5 +20,5 @@ pub(crate) async fn run(config: Config, shutdown: CancellationToken) -> Outcome 
     let on_ready = || announce("ready role=dataplane");
     router_dataplane::run(config, Listeners { traffic, admin }, shutdown.cancelled_owned(), on_ready)
         .await
-        .map_err(|error| Failure::failed(format!("dataplane: {error}")))
+        .map_err(|error| Failure::failed(format!("dataplane: {:#}", anyhow::Error::new(error))))
 }

@@ -254,5 +254,4 @@ fn summary(grpc: &str, http: &str, traffic: &[String], has_route: bool) -> Strin
 }
 
 #[cfg(test)]
-#[path = "up/tests.rs"]
 mod tests;

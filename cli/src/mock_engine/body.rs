@@ -28,11 +28,7 @@ enum Content {
     /// Everything at once; `None` when handed over.
     Whole(Option<Bytes>),
     /// The first half of an answer of `total` bytes, then an error.
-    Torn {
-        half: Option<Bytes>,
-        total: u64,
-        pause: Pin<Box<Sleep>>,
-    },
+    Torn { half: Option<Bytes>, total: u64, pause: Pin<Box<Sleep>> },
     /// Token by token.
     Tokens(Box<TokenStream>),
 }
@@ -46,15 +42,9 @@ impl EngineBody {
             if let Some(guard) = in_flight.take() {
                 guard.finish();
             }
-            return Self {
-                content: Content::Whole(None),
-                in_flight: None,
-            };
+            return Self { content: Content::Whole(None), in_flight: None };
         }
-        Self {
-            content: Content::Whole(Some(bytes)),
-            in_flight,
-        }
+        Self { content: Content::Whole(Some(bytes)), in_flight }
     }
 
     /// A body that announces all of `bytes` and breaks after half of them.
@@ -64,18 +54,12 @@ impl EngineBody {
             total: bytes.len() as u64,
             pause: Box::pin(tokio::time::sleep(DEATH_PAUSE)),
         };
-        Self {
-            content,
-            in_flight: Some(in_flight),
-        }
+        Self { content, in_flight: Some(in_flight) }
     }
 
     /// A streamed body.
     pub(crate) fn tokens(script: Script, in_flight: InFlight) -> Self {
-        Self {
-            content: Content::Tokens(Box::new(TokenStream::new(script))),
-            in_flight: Some(in_flight),
-        }
+        Self { content: Content::Tokens(Box::new(TokenStream::new(script))), in_flight: Some(in_flight) }
     }
 }
 
@@ -83,10 +67,7 @@ impl Body for EngineBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
         let frame = match &mut this.content {
             Content::Whole(bytes) => bytes.take().map(Ok),
@@ -118,9 +99,7 @@ impl Body for EngineBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
+            Content::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Content::Torn { total, .. } => SizeHint::with_exact(*total),
             Content::Tokens(_) => SizeHint::default(),
         }
@@ -160,13 +139,7 @@ impl TokenStream {
     fn new(script: Script) -> Self {
         let deadline = Instant::now() + script.ttft;
         let pause = (!script.ttft.is_zero()).then(|| Box::pin(tokio::time::sleep_until(deadline)));
-        Self {
-            script,
-            step: 0,
-            pause,
-            deadline,
-            is_ended: false,
-        }
+        Self { script, step: 0, pause, deadline, is_ended: false }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
@@ -191,9 +164,7 @@ impl TokenStream {
     }
 
     fn is_death(&self) -> bool {
-        self.script
-            .dies_after
-            .is_some_and(|tokens| self.step > tokens)
+        self.script.dies_after.is_some_and(|tokens| self.step > tokens)
     }
 
     fn step_bytes(&mut self) -> Bytes {
@@ -205,8 +176,7 @@ impl TokenStream {
             return Bytes::from(std::mem::take(&mut script.closing));
         }
         let piece = text::piece(self.step - 1);
-        let mut data =
-            Vec::with_capacity(script.before_token.len() + piece.len() + script.after_token.len());
+        let mut data = Vec::with_capacity(script.before_token.len() + piece.len() + script.after_token.len());
         data.extend_from_slice(&script.before_token);
         data.extend_from_slice(piece.as_bytes());
         data.extend_from_slice(&script.after_token);
@@ -216,11 +186,7 @@ impl TokenStream {
     /// The first token leaves with the opening and the closing with the last token; a gap lies between two tokens.
     fn plan_pause(&mut self) {
         let is_between_tokens = (2..=self.script.tokens).contains(&self.step);
-        let mut pause = if is_between_tokens {
-            self.script.token_gap
-        } else {
-            Duration::ZERO
-        };
+        let mut pause = if is_between_tokens { self.script.token_gap } else { Duration::ZERO };
         if self.is_death() {
             pause = pause.max(DEATH_PAUSE);
         }

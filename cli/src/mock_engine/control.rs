@@ -21,12 +21,7 @@ struct Change {
 }
 
 /// Carries out `operation` (the path after `/_mock/`); returns the status and a JSON body.
-pub(crate) fn answer(
-    engine: &Engine,
-    method: &Method,
-    operation: &str,
-    body: &[u8],
-) -> (StatusCode, Vec<u8>) {
+pub(crate) fn answer(engine: &Engine, method: &Method, operation: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
     match (method, operation) {
         (&Method::GET, "stats") => json_of(&engine.stats()),
         (&Method::GET, "settings") => json_of(&engine.settings()),
@@ -44,10 +39,9 @@ pub(crate) fn answer(
         }
         (&Method::POST, "hold") => hold(engine, true),
         (&Method::POST, "release") => hold(engine, false),
-        (_, "stats" | "settings" | "set" | "reset" | "flush" | "hold" | "release") => refusal(
-            StatusCode::METHOD_NOT_ALLOWED,
-            "another method is expected here",
-        ),
+        (_, "stats" | "settings" | "set" | "reset" | "flush" | "hold" | "release") => {
+            refusal(StatusCode::METHOD_NOT_ALLOWED, "another method is expected here")
+        }
         _ => refusal(StatusCode::NOT_FOUND, "no such control operation"),
     }
 }
@@ -64,10 +58,7 @@ fn set(engine: &Engine, body: &[u8]) -> Result<(), String> {
     if !(1..=MAX_TOKENS).contains(&tokens) {
         return Err(format!("tokens: 1 to {MAX_TOKENS} expected, got {tokens}"));
     }
-    for (name, pause_ms) in [
-        ("ttft_ms", change.ttft_ms),
-        ("token_gap_ms", change.token_gap_ms),
-    ] {
+    for (name, pause_ms) in [("ttft_ms", change.ttft_ms), ("token_gap_ms", change.token_gap_ms)] {
         if pause_ms.is_some_and(|pause_ms| pause_ms > MAX_PAUSE_MS) {
             return Err(format!("{name}: at most {MAX_PAUSE_MS} expected"));
         }

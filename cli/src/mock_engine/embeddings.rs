@@ -24,17 +24,12 @@ struct Wire<'a> {
 
 /// Answers a request, or says why it is refused.
 pub(crate) fn answer(body: &[u8], default_model: &str) -> Result<Vec<u8>, BadRequest> {
-    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| BadRequest {
-        message: format!("invalid request body: {error}"),
-        param: None,
-    })?;
+    let wire: Wire<'_> = serde_json::from_slice(body)
+        .map_err(|error| BadRequest { message: format!("invalid request body: {error}"), param: None })?;
     let dimensions = wire.dimensions.unwrap_or(DEFAULT_DIMENSIONS);
     if !(1..=MAX_DIMENSIONS).contains(&dimensions) {
         let message = format!("dimensions: 1 to {MAX_DIMENSIONS} expected, got {dimensions}");
-        return Err(BadRequest {
-            message,
-            param: Some("dimensions"),
-        });
+        return Err(BadRequest { message, param: Some("dimensions") });
     }
     let inputs = inputs(wire.input)?;
     let is_base64 = wire.encoding_format.as_deref() == Some("base64");
@@ -44,10 +39,7 @@ pub(crate) fn answer(body: &[u8], default_model: &str) -> Result<Vec<u8>, BadReq
         .map(|(index, text)| {
             let vector = embed(text, dimensions);
             let embedding = if is_base64 {
-                let bytes: Vec<u8> = vector
-                    .iter()
-                    .flat_map(|number| number.to_le_bytes())
-                    .collect();
+                let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
                 json!(base64(&bytes))
             } else {
                 json!(vector)
@@ -79,10 +71,7 @@ fn inputs(raw: &RawValue) -> Result<Vec<String>, BadRequest> {
     if let Ok(lists) = serde_json::from_str::<Vec<Vec<u64>>>(raw.get()) {
         return Ok(lists.iter().map(|list| format!("{list:?}")).collect());
     }
-    Err(BadRequest {
-        message: "input: string or list of strings or token ids expected".into(),
-        param: Some("input"),
-    })
+    Err(BadRequest { message: "input: string or list of strings or token ids expected".into(), param: Some("input") })
 }
 
 /// A vector of unit length made of the text's SHA-256, continued by hashing the hash.
@@ -93,19 +82,10 @@ fn embed(text: &str, dimensions: u32) -> Vec<f32> {
     while numbers.len() < dimensions {
         let (pairs, _) = digest.as_slice().as_chunks::<2>();
         let room = dimensions - numbers.len();
-        numbers.extend(
-            pairs
-                .iter()
-                .take(room)
-                .map(|pair| f32::from(i16::from_le_bytes(*pair)) + 0.5),
-        );
+        numbers.extend(pairs.iter().take(room).map(|pair| f32::from(i16::from_le_bytes(*pair)) + 0.5));
         digest = Sha256::digest(digest);
     }
-    let length = numbers
-        .iter()
-        .map(|number| number * number)
-        .sum::<f32>()
-        .sqrt();
+    let length = numbers.iter().map(|number| number * number).sum::<f32>().sqrt();
     numbers.into_iter().map(|number| number / length).collect()
 }
 
@@ -114,19 +94,14 @@ fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for group in bytes.chunks(3) {
-        let bits = group
-            .iter()
-            .fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte))
-            << (8 * (3 - group.len()));
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
         for position in 0..4 {
             if position > group.len() {
                 out.push('=');
                 continue;
             }
             let index = (bits >> (18 - 6 * position)) & 63;
-            let letter = usize::try_from(index)
-                .ok()
-                .and_then(|index| ALPHABET.get(index));
+            let letter = usize::try_from(index).ok().and_then(|index| ALPHABET.get(index));
             out.push(letter.map_or('=', |letter| char::from(*letter)));
         }
     }
@@ -139,14 +114,9 @@ mod tests {
 
     #[test]
     fn base64_has_the_examples_of_rfc_4648() {
-        for (plain, encoded) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
+        for (plain, encoded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")]
+        {
             assert_eq!(base64(plain.as_bytes()), encoded);
         }
     }
@@ -161,30 +131,13 @@ mod tests {
 
     #[test]
     fn every_kind_of_input_is_taken() {
-        for (input, count) in [
-            (r#""a""#, 1),
-            (r#"["a","b"]"#, 2),
-            ("[1,2]", 1),
-            ("[[1],[2]]", 2),
-        ] {
-            let body = answer(
-                format!(r#"{{"input":{input},"dimensions":4}}"#).as_bytes(),
-                "m",
-            )
-            .unwrap();
+        for (input, count) in [(r#""a""#, 1), (r#"["a","b"]"#, 2), ("[1,2]", 1), ("[[1],[2]]", 2)] {
+            let body = answer(format!(r#"{{"input":{input},"dimensions":4}}"#).as_bytes(), "m").unwrap();
             let parsed: Value = serde_json::from_slice(&body).unwrap();
             assert_eq!(parsed["data"].as_array().unwrap().len(), count, "{input}");
             assert_eq!(parsed["data"][0]["embedding"].as_array().unwrap().len(), 4);
         }
-        assert_eq!(
-            answer(br#"{"input":{}}"#, "m").unwrap_err().param,
-            Some("input")
-        );
-        assert_eq!(
-            answer(br#"{"input":"a","dimensions":0}"#, "m")
-                .unwrap_err()
-                .param,
-            Some("dimensions")
-        );
+        assert_eq!(answer(br#"{"input":{}}"#, "m").unwrap_err().param, Some("input"));
+        assert_eq!(answer(br#"{"input":"a","dimensions":0}"#, "m").unwrap_err().param, Some("dimensions"));
     }
 }

@@ -29,16 +29,8 @@ fn finish_reason(answer: &Answer) -> &'static str {
 /// Id, object name of a whole answer, object name of a chunk.
 fn names(api: Api, answer: &Answer) -> (String, &'static str, &'static str) {
     match api {
-        Api::Completions => (
-            format!("cmpl-{}", answer.id),
-            "text_completion",
-            "text_completion",
-        ),
-        Api::Chat | Api::Messages => (
-            format!("chatcmpl-{}", answer.id),
-            "chat.completion",
-            "chat.completion.chunk",
-        ),
+        Api::Completions => (format!("cmpl-{}", answer.id), "text_completion", "text_completion"),
+        Api::Chat | Api::Messages => (format!("chatcmpl-{}", answer.id), "chat.completion", "chat.completion.chunk"),
     }
 }
 
@@ -103,19 +95,13 @@ pub(crate) fn script(api: Api, answer: &Answer) -> Script {
 
     let mut opening = Vec::new();
     if api != Api::Completions {
-        sse::push_data(
-            &mut opening,
-            &delta(json!({"role": "assistant", "content": ""}), Value::Null),
-        );
+        sse::push_data(&mut opening, &delta(json!({"role": "assistant", "content": ""}), Value::Null));
     }
     let mut token = Vec::new();
     sse::push_data(&mut token, &delta(json!({"content": ""}), Value::Null));
     let (before_token, after_token) = split_at_text(&token, api);
     let mut closing = Vec::new();
-    sse::push_data(
-        &mut closing,
-        &delta(json!({}), json!(finish_reason(answer))),
-    );
+    sse::push_data(&mut closing, &delta(json!({}), json!(finish_reason(answer))));
     if answer.wants_usage {
         sse::push_data(&mut closing, &chunk(json!([]), usage(answer)));
     }
@@ -125,16 +111,9 @@ pub(crate) fn script(api: Api, answer: &Answer) -> Script {
 
 /// Cuts the event of an empty token where the token's text belongs.
 fn split_at_text(event: &[u8], api: Api) -> (Vec<u8>, Vec<u8>) {
-    let marker: &[u8] = if api == Api::Completions {
-        br#""text":""#
-    } else {
-        br#""content":""#
-    };
+    let marker: &[u8] = if api == Api::Completions { br#""text":""# } else { br#""content":""# };
     // The last one: a model name may hold the same characters, but only escaped and before it.
-    let at = event
-        .windows(marker.len())
-        .rposition(|window| window == marker)
-        .map_or(0, |at| at + marker.len());
+    let at = event.windows(marker.len()).rposition(|window| window == marker).map_or(0, |at| at + marker.len());
     let (before, after) = event.split_at(at);
     (before.to_vec(), after.to_vec())
 }
@@ -208,21 +187,14 @@ mod tests {
 
     #[test]
     fn a_model_name_cannot_misplace_the_token() {
-        let answer = Answer {
-            model: r#"m"content":""text":""#.into(),
-            ..Answer::example()
-        };
+        let answer = Answer { model: r#"m"content":""text":""#.into(), ..Answer::example() };
         for api in [Api::Chat, Api::Completions] {
             let script = script(api, &answer);
             let event = [script.before_token, b"word".to_vec(), script.after_token].concat();
             let data = event.strip_prefix(b"data: ").unwrap();
             let parsed: Value = serde_json::from_slice(data).unwrap();
             let choice = &parsed["choices"][0];
-            let written = if api == Api::Chat {
-                &choice["delta"]["content"]
-            } else {
-                &choice["text"]
-            };
+            let written = if api == Api::Chat { &choice["delta"]["content"] } else { &choice["text"] };
             assert_eq!(written, "word");
         }
     }

@@ -32,12 +32,7 @@ pub(crate) struct PrefixCache {
 impl PrefixCache {
     /// A cache of at most `capacity` blocks.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            next_use: 0,
-            use_by_block: HashMap::new(),
-            block_by_use: BTreeMap::new(),
-        }
+        Self { capacity, next_use: 0, use_by_block: HashMap::new(), block_by_use: BTreeMap::new() }
     }
 
     /// Returns how many tokens of `prompt` were cached, and stores the blocks of `prompt` followed by `answer`.
@@ -50,11 +45,8 @@ impl PrefixCache {
         let blocks = block_chain(text.as_bytes());
 
         let usable_blocks = prompt.len().saturating_sub(1) / BLOCK_BYTES;
-        let hit_blocks = blocks
-            .iter()
-            .take(usable_blocks)
-            .take_while(|block| self.use_by_block.contains_key(block))
-            .count();
+        let hit_blocks =
+            blocks.iter().take(usable_blocks).take_while(|block| self.use_by_block.contains_key(block)).count();
         for block in blocks.into_iter().rev() {
             self.touch(block);
         }
@@ -103,9 +95,7 @@ mod tests {
     use super::*;
 
     fn text(seed: char, blocks: usize) -> String {
-        let blocks: Vec<String> = (0..blocks)
-            .map(|block| format!("{seed}{block:063}"))
-            .collect();
+        let blocks: Vec<String> = (0..blocks).map(|block| format!("{seed}{block:063}")).collect();
         blocks.concat()
     }
 

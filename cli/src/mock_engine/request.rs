@@ -84,10 +84,8 @@ struct Part<'a> {
 
 /// Parses the body of a request to `api`.
 pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Ask, BadRequest> {
-    let wire: Wire<'_> = serde_json::from_slice(body).map_err(|error| BadRequest {
-        message: format!("invalid request body: {error}"),
-        param: None,
-    })?;
+    let wire: Wire<'_> = serde_json::from_slice(body)
+        .map_err(|error| BadRequest { message: format!("invalid request body: {error}"), param: None })?;
     let prompt = match api {
         Api::Completions => {
             let raw = wire.prompt.ok_or_else(|| missing("prompt"))?;
@@ -100,19 +98,13 @@ pub(crate) fn parse(api: Api, body: &[u8]) -> Result<Ask, BadRequest> {
     }
     let max_tokens = wire.max_completion_tokens.or(wire.max_tokens);
     if max_tokens == Some(0) {
-        return Err(BadRequest {
-            message: "max_tokens must be at least 1, got 0".into(),
-            param: Some("max_tokens"),
-        });
+        return Err(BadRequest { message: "max_tokens must be at least 1, got 0".into(), param: Some("max_tokens") });
     }
     Ok(Ask {
         model: wire.model.unwrap_or_default(),
         prompt,
         is_streamed: wire.stream.unwrap_or(false),
-        wants_usage: wire
-            .stream_options
-            .and_then(|options| options.include_usage)
-            .unwrap_or(false),
+        wants_usage: wire.stream_options.and_then(|options| options.include_usage).unwrap_or(false),
         max_tokens,
     })
 }
@@ -126,19 +118,13 @@ pub(crate) fn answer_as_message(api: Api, answer: &str) -> String {
 }
 
 fn missing(param: &'static str) -> BadRequest {
-    BadRequest {
-        message: format!("{param}: field required"),
-        param: Some(param),
-    }
+    BadRequest { message: format!("{param}: field required"), param: Some(param) }
 }
 
 fn chat_prompt(wire: &Wire<'_>) -> Result<String, BadRequest> {
     let messages = wire.messages.as_ref().ok_or_else(|| missing("messages"))?;
     if messages.is_empty() {
-        return Err(BadRequest {
-            message: "messages: at least one expected".into(),
-            param: Some("messages"),
-        });
+        return Err(BadRequest { message: "messages: at least one expected".into(), param: Some("messages") });
     }
     let mut prompt = String::new();
     if let Some(tools) = wire.tools {
@@ -181,10 +167,7 @@ fn content_text(raw: &RawValue) -> String {
     for part in parts {
         if let Ok(string) = serde_json::from_str::<String>(part.get()) {
             text.push_str(&string);
-        } else if let Ok(Part {
-            text: Some(part_text),
-        }) = serde_json::from_str::<Part<'_>>(part.get())
-        {
+        } else if let Ok(Part { text: Some(part_text) }) = serde_json::from_str::<Part<'_>>(part.get()) {
             text.push_str(&part_text);
         } else {
             text.push_str(part.get());
@@ -204,21 +187,14 @@ mod tests {
 
     #[test]
     fn a_turn_with_its_answer_is_a_prefix_of_the_next_turn() {
-        let first = ask(
-            Api::Chat,
-            r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#,
-        );
+        let first = ask(Api::Chat, r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#);
         let second = ask(
             Api::Chat,
             r#"{"messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},
                 {"role":"assistant","content":"yo"},{"role":"user","content":"more"}]}"#,
         );
         let with_answer = format!("{}{}", first.prompt, answer_as_message(Api::Chat, "yo"));
-        assert!(
-            second.prompt.starts_with(&with_answer),
-            "{} / {with_answer}",
-            second.prompt
-        );
+        assert!(second.prompt.starts_with(&with_answer), "{} / {with_answer}", second.prompt);
         assert_eq!(first.model, "m");
     }
 
@@ -236,10 +212,7 @@ mod tests {
     #[test]
     fn prompts_of_completions_may_be_strings_lists_and_token_ids() {
         assert_eq!(ask(Api::Completions, r#"{"prompt":"a\nb"}"#).prompt, "a\nb");
-        assert_eq!(
-            ask(Api::Completions, r#"{"prompt":["a","b"]}"#).prompt,
-            "ab"
-        );
+        assert_eq!(ask(Api::Completions, r#"{"prompt":["a","b"]}"#).prompt, "ab");
         assert_eq!(ask(Api::Completions, r#"{"prompt":[1,2]}"#).prompt, "1 2 ");
     }
 
@@ -249,10 +222,7 @@ mod tests {
             Api::Messages,
             r#"{"max_tokens":5,"system":[{"type":"text","text":"be kind"}],"messages":[{"role":"user","content":"hi"}]}"#,
         );
-        assert_eq!(
-            ask.prompt,
-            "<|system|>be kind<|end|><|user|>hi<|end|><|assistant|>"
-        );
+        assert_eq!(ask.prompt, "<|system|>be kind<|end|><|user|>hi<|end|><|assistant|>");
     }
 
     #[test]
@@ -262,23 +232,11 @@ mod tests {
             (Api::Chat, r#"{"model":"m"}"#, Some("messages")),
             (Api::Chat, r#"{"messages":[]}"#, Some("messages")),
             (Api::Chat, r#"{"messages":[{"content":"no role"}]}"#, None),
-            (
-                Api::Chat,
-                r#"{"messages":[{"role":"user"}],"max_tokens":0}"#,
-                Some("max_tokens"),
-            ),
+            (Api::Chat, r#"{"messages":[{"role":"user"}],"max_tokens":0}"#, Some("max_tokens")),
             (Api::Completions, "{}", Some("prompt")),
-            (
-                Api::Messages,
-                r#"{"messages":[{"role":"user"}]}"#,
-                Some("max_tokens"),
-            ),
+            (Api::Messages, r#"{"messages":[{"role":"user"}]}"#, Some("max_tokens")),
         ] {
-            assert_eq!(
-                parse(api, body.as_bytes()).unwrap_err().param,
-                param,
-                "{body}"
-            );
+            assert_eq!(parse(api, body.as_bytes()).unwrap_err().param, param, "{body}");
         }
     }
 }

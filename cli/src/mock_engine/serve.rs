@@ -73,19 +73,12 @@ impl Script {
 }
 
 /// Answers one request.
-pub(crate) async fn answer(
-    engine: Arc<Engine>,
-    request: Request<Incoming>,
-) -> Result<Response<EngineBody>, Refused> {
+pub(crate) async fn answer(engine: Arc<Engine>, request: Request<Incoming>) -> Result<Response<EngineBody>, Refused> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     if let Some(operation) = path.strip_prefix("/_mock/") {
-        let body = Limited::new(body, MAX_BODY_BYTES)
-            .collect()
-            .await
-            .map(http_body_util::Collected::to_bytes);
-        let (status, json) =
-            control::answer(&engine, &head.method, operation, &body.unwrap_or_default());
+        let body = Limited::new(body, MAX_BODY_BYTES).collect().await.map(http_body_util::Collected::to_bytes);
+        let (status, json) = control::answer(&engine, &head.method, operation, &body.unwrap_or_default());
         return Ok(json_response(status, json, None));
     }
     let settings = engine.settings();
@@ -95,24 +88,10 @@ pub(crate) async fn answer(
     }
     match path {
         "/health" => Ok(health(settings.health).await),
-        "/version" => Ok(json_response(
-            StatusCode::OK,
-            br#"{"version":"mock-engine"}"#.to_vec(),
-            None,
-        )),
-        "/v1/models" => Ok(json_response(
-            StatusCode::OK,
-            openai::models(&engine.model, engine.max_model_len),
-            None,
-        )),
+        "/version" => Ok(json_response(StatusCode::OK, br#"{"version":"mock-engine"}"#.to_vec(), None)),
+        "/v1/models" => Ok(json_response(StatusCode::OK, openai::models(&engine.model, engine.max_model_len), None)),
         path if path.starts_with("/v1/") => counted(&engine, &head, body, &settings).await,
-        _ => Ok(error_response(
-            path,
-            StatusCode::NOT_FOUND,
-            "the mock engine has no such path",
-            None,
-            None,
-        )),
+        _ => Ok(error_response(path, StatusCode::NOT_FOUND, "the mock engine has no such path", None, None)),
     }
 }
 
@@ -138,13 +117,7 @@ async fn counted(
     let body = match read(body, is_canned).await {
         Ok(body) => body,
         Err(status) => {
-            return Ok(error_response(
-                path,
-                status,
-                "the request body was not read",
-                None,
-                Some(in_flight),
-            ));
+            return Ok(error_response(path, status, "the request body was not read", None, Some(in_flight)));
         }
     };
     engine.wait_until_released().await;
@@ -159,18 +132,8 @@ async fn counted(
         FailMode::Hang => return std::future::pending().await,
         FailMode::Status500 | FailMode::Status503 => {
             let is_500 = settings.fail == FailMode::Status500;
-            let status = if is_500 {
-                StatusCode::INTERNAL_SERVER_ERROR
-            } else {
-                StatusCode::SERVICE_UNAVAILABLE
-            };
-            return Ok(error_response(
-                path,
-                status,
-                "the mock engine was told to fail",
-                None,
-                Some(in_flight),
-            ));
+            let status = if is_500 { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::SERVICE_UNAVAILABLE };
+            return Ok(error_response(path, status, "the mock engine was told to fail", None, Some(in_flight)));
         }
     }
     if is_canned {
@@ -191,16 +154,9 @@ async fn counted(
         _ => return Ok(echo(head, &body, in_flight)),
     };
     if head.method != Method::POST {
-        let mut response = error_response(
-            path,
-            StatusCode::METHOD_NOT_ALLOWED,
-            "POST is expected here",
-            None,
-            Some(in_flight),
-        );
-        response
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static("POST"));
+        let mut response =
+            error_response(path, StatusCode::METHOD_NOT_ALLOWED, "POST is expected here", None, Some(in_flight));
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return Ok(response);
     }
     Ok(match ask::parse(api, &body) {
@@ -219,9 +175,7 @@ async fn read(mut body: Incoming, is_canned: bool) -> Result<Bytes, StatusCode> 
     }
     match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(StatusCode::PAYLOAD_TOO_LARGE)
-        }
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(StatusCode::PAYLOAD_TOO_LARGE),
         Err(_) => Err(StatusCode::BAD_REQUEST),
     }
 }
@@ -241,34 +195,16 @@ async fn generate(
              Please reduce the length of the input messages.",
             engine.max_model_len
         );
-        let path = if api == Api::Messages {
-            "/v1/messages"
-        } else {
-            ""
-        };
-        return bad_request(
-            path,
-            &BadRequest {
-                message,
-                param: Some("messages"),
-            },
-            in_flight,
-        );
+        let path = if api == Api::Messages { "/v1/messages" } else { "" };
+        return bad_request(path, &BadRequest { message, param: Some("messages") }, in_flight);
     }
-    let tokens = settings
-        .tokens
-        .min(ask.max_tokens.unwrap_or(u32::MAX))
-        .max(1);
+    let tokens = settings.tokens.min(ask.max_tokens.unwrap_or(u32::MAX)).max(1);
     let becomes = ask::answer_as_message(api, &text::answer(tokens));
     let cached_tokens = engine.use_prefix(&ask.prompt, &becomes, prompt_tokens);
     let answer = Answer {
         id: format!("mock{:08x}", engine.next_answer()),
         created: unix_seconds(),
-        model: if ask.model.is_empty() {
-            engine.model.clone()
-        } else {
-            ask.model
-        },
+        model: if ask.model.is_empty() { engine.model.clone() } else { ask.model },
         prompt_tokens,
         cached_tokens,
         tokens,
@@ -278,29 +214,15 @@ async fn generate(
     let ttft = settings.ttft(cached_tokens, prompt_tokens);
     if !ask.is_streamed {
         pause(ttft + settings.token_gap() * (tokens - 1)).await;
-        let body = if api == Api::Messages {
-            anthropic::whole(&answer)
-        } else {
-            openai::whole(api, &answer)
-        };
+        let body = if api == Api::Messages { anthropic::whole(&answer) } else { openai::whole(api, &answer) };
         return with_origin(engine, whole_response(settings, body.into(), in_flight));
     }
-    let mut script = if api == Api::Messages {
-        anthropic::script(&answer)
-    } else {
-        openai::script(api, &answer)
-    };
+    let mut script = if api == Api::Messages { anthropic::script(&answer) } else { openai::script(api, &answer) };
     script.ttft = ttft;
     script.token_gap = settings.token_gap();
     script.dies_after = (settings.fail == FailMode::DieMidStream).then_some(tokens / 2);
-    let mut response = response(
-        StatusCode::OK,
-        EVENT_STREAM,
-        EngineBody::tokens(script, in_flight),
-    );
-    response
-        .headers_mut()
-        .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    let mut response = response(StatusCode::OK, EVENT_STREAM, EngineBody::tokens(script, in_flight));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     with_origin(engine, response)
 }
 
@@ -309,12 +231,7 @@ fn echo(head: &request::Parts, body: &[u8], in_flight: InFlight) -> Response<Eng
     let headers: Vec<(&str, String)> = head
         .headers
         .iter()
-        .map(|(name, value)| {
-            (
-                name.as_str(),
-                String::from_utf8_lossy(value.as_bytes()).into_owned(),
-            )
-        })
+        .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
     let answer = json!({
         "method": head.method.as_str(),
@@ -330,21 +247,15 @@ fn echo(head: &request::Parts, body: &[u8], in_flight: InFlight) -> Response<Eng
         in_flight.finish();
         return json_response(StatusCode::OK, Vec::new(), None);
     }
-    json_response(
-        StatusCode::OK,
-        answer.to_string().into_bytes(),
-        Some(in_flight),
-    )
+    json_response(StatusCode::OK, answer.to_string().into_bytes(), Some(in_flight))
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{byte:02x}");
-            out
-        })
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
 }
 
 async fn pause(time: Duration) {

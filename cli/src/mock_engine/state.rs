@@ -168,11 +168,7 @@ impl Engine {
 
     /// Sets the fixed answer's size; 0 turns it off. Fails if no proper JSON answer is that short.
     pub(crate) fn set_answer_bytes(&self, bytes: usize) -> Result<(), String> {
-        let canned = if bytes == 0 {
-            Bytes::new()
-        } else {
-            openai::canned(&self.model, bytes)?
-        };
+        let canned = if bytes == 0 { Bytes::new() } else { openai::canned(&self.model, bytes)? };
         self.change(|settings| settings.canned = canned);
         Ok(())
     }
@@ -182,10 +178,7 @@ impl Engine {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let now = self.counters.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.counters.max_in_flight.fetch_max(now, Ordering::SeqCst);
-        InFlight {
-            engine: Arc::clone(self),
-            is_finished: false,
-        }
+        InFlight { engine: Arc::clone(self), is_finished: false }
     }
 
     /// Counts a connection closed without an answer.
@@ -196,12 +189,8 @@ impl Engine {
     /// Looks `prompt` up in the prefix cache, stores it with its `answer`, and returns the cached tokens.
     pub(crate) fn use_prefix(&self, prompt: &str, answer: &str, prompt_tokens: usize) -> usize {
         let cached = lock(&self.cache).use_prefix(prompt, answer);
-        self.counters
-            .prompt_tokens
-            .fetch_add(prompt_tokens as u64, Ordering::Relaxed);
-        self.counters
-            .cached_tokens
-            .fetch_add(cached as u64, Ordering::Relaxed);
+        self.counters.prompt_tokens.fetch_add(prompt_tokens as u64, Ordering::Relaxed);
+        self.counters.cached_tokens.fetch_add(cached as u64, Ordering::Relaxed);
         cached
     }
 
@@ -257,17 +246,13 @@ impl Engine {
         ] {
             counter.store(0, Ordering::SeqCst);
         }
-        counters
-            .max_in_flight
-            .store(counters.in_flight.load(Ordering::SeqCst), Ordering::SeqCst);
+        counters.max_in_flight.store(counters.in_flight.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 }
 
 /// Seconds since 1970, as in the `created` fields.
 pub(crate) fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Locks for a short section; a panic elsewhere leaves these plain values usable.
@@ -292,11 +277,7 @@ impl InFlight {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let counters = &self.engine.counters;
-        let ending = if self.is_finished {
-            &counters.completed
-        } else {
-            &counters.aborted
-        };
+        let ending = if self.is_finished { &counters.completed } else { &counters.aborted };
         ending.fetch_add(1, Ordering::Relaxed);
         counters.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

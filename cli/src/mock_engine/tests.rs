@@ -23,9 +23,7 @@ fn streamed(text: &str) -> Value {
 #[tokio::test]
 async fn a_chat_completion_says_what_it_is_and_counts_tokens() {
     let mock = Running::start(&["--tokens", "3"]).await;
-    let answer = mock
-        .call_json("POST", "/v1/chat/completions", &chat("hi"))
-        .await;
+    let answer = mock.call_json("POST", "/v1/chat/completions", &chat("hi")).await;
     assert_eq!(answer["object"], "chat.completion");
     assert_eq!(answer["model"], "some-model");
     assert_eq!(answer["system_fingerprint"], "mock-engine");
@@ -43,21 +41,13 @@ async fn a_stream_has_role_tokens_reason_usage_and_done() {
     let mock = Running::start(&["--tokens", "2"]).await;
     let mut body = streamed("hi");
     body["stream_options"] = json!({"include_usage": true});
-    let (status, body) = mock
-        .call("POST", "/v1/chat/completions", &body.to_string())
-        .await;
+    let (status, body) = mock.call("POST", "/v1/chat/completions", &body.to_string()).await;
     let (body, is_whole) = dechunk(&body);
     assert_eq!((status, is_whole), (200, true));
-    let events: Vec<&str> = body
-        .split_terminator("\n\n")
-        .map(|event| event.strip_prefix("data: ").unwrap())
-        .collect();
+    let events: Vec<&str> = body.split_terminator("\n\n").map(|event| event.strip_prefix("data: ").unwrap()).collect();
     assert_eq!(events.len(), 6);
     assert_eq!(events[5], "[DONE]");
-    let events: Vec<Value> = events[..5]
-        .iter()
-        .map(|event| serde_json::from_str(event).unwrap())
-        .collect();
+    let events: Vec<Value> = events[..5].iter().map(|event| serde_json::from_str(event).unwrap()).collect();
     assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
     assert_eq!(events[1]["choices"][0]["delta"]["content"], "An");
     assert_eq!(events[2]["choices"][0]["delta"]["content"], " answer");
@@ -72,24 +62,15 @@ async fn a_stream_has_role_tokens_reason_usage_and_done() {
 async fn a_second_turn_is_served_from_the_cache() {
     let mock = Running::start(&[]).await;
     let question = "a question of some length, ".repeat(20);
-    let first = mock
-        .call_json("POST", "/v1/chat/completions", &chat(&question))
-        .await;
+    let first = mock.call_json("POST", "/v1/chat/completions", &chat(&question)).await;
     assert_eq!(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     let mut second = chat(&question);
     let messages = second["messages"].as_array_mut().unwrap();
     messages.push(first["choices"][0]["message"].clone());
     messages.push(json!({"role": "user", "content": "and?"}));
-    let second = mock
-        .call_json("POST", "/v1/chat/completions", &second)
-        .await;
-    let cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
-        .as_u64()
-        .unwrap();
-    assert!(
-        cached > first["usage"]["prompt_tokens"].as_u64().unwrap(),
-        "{cached}"
-    );
+    let second = mock.call_json("POST", "/v1/chat/completions", &second).await;
+    let cached = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+    assert!(cached > first["usage"]["prompt_tokens"].as_u64().unwrap(), "{cached}");
     assert_eq!(mock.engine.stats().cached_tokens_total, cached);
 }
 
@@ -104,10 +85,7 @@ async fn anthropic_messages_come_whole_and_streamed() {
     ask["stream"] = json!(true);
     let (_, body) = mock.call("POST", "/v1/messages", &ask.to_string()).await;
     let (body, _) = dechunk(&body);
-    let names: Vec<&str> = body
-        .lines()
-        .filter_map(|line| line.strip_prefix("event: "))
-        .collect();
+    let names: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     let expected = [
         "message_start",
         "content_block_start",
@@ -129,28 +107,13 @@ async fn errors_have_the_shape_of_their_api() {
     let mock = Running::start(&["--max-model-len", "20"]).await;
     let (status, body) = mock.call("POST", "/v1/chat/completions", "{broken").await;
     assert_eq!(status, 400);
-    assert_eq!(
-        serde_json::from_str::<Value>(&body).unwrap()["error"]["type"],
-        "invalid_request_error"
-    );
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["error"]["type"], "invalid_request_error");
     let (status, body) = mock.call("POST", "/v1/messages", "{broken").await;
     assert_eq!(status, 400);
-    assert_eq!(
-        serde_json::from_str::<Value>(&body).unwrap()["type"],
-        "error"
-    );
-    let (status, body) = mock
-        .call(
-            "POST",
-            "/v1/chat/completions",
-            &chat(&"long ".repeat(100)).to_string(),
-        )
-        .await;
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["type"], "error");
+    let (status, body) = mock.call("POST", "/v1/chat/completions", &chat(&"long ".repeat(100)).to_string()).await;
     assert_eq!(status, 400);
-    assert!(
-        body.contains("maximum context length is 20 tokens"),
-        "{body}"
-    );
+    assert!(body.contains("maximum context length is 20 tokens"), "{body}");
     assert_eq!(mock.call("GET", "/nowhere", "").await.0, 404);
     assert_eq!(mock.call("GET", "/v1/chat/completions", "").await.0, 405);
     assert_eq!(mock.engine.stats().in_flight, 0);
@@ -165,21 +128,11 @@ async fn other_paths_under_v1_echo_the_request() {
     assert_eq!(echo["method"], "PUT");
     assert_eq!(echo["path"], "/v1/anything/else?q=%20");
     assert_eq!(echo["body_bytes"], 3);
-    assert_eq!(
-        echo["body_sha256"],
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    );
+    assert_eq!(echo["body_sha256"], "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     let headers: Vec<(String, String)> = serde_json::from_value(echo["headers"].clone()).unwrap();
-    let repeated: Vec<&str> = headers
-        .iter()
-        .filter(|(name, _)| name == "x-test")
-        .map(|(_, v)| v.as_str())
-        .collect();
+    let repeated: Vec<&str> = headers.iter().filter(|(name, _)| name == "x-test").map(|(_, v)| v.as_str()).collect();
     assert_eq!(repeated, ["a", "b"]);
-    assert_eq!(
-        mock.call("HEAD", "/v1/echo", "").await,
-        (200, String::new())
-    );
+    assert_eq!(mock.call("HEAD", "/v1/echo", "").await, (200, String::new()));
     assert_eq!(mock.engine.stats().completed_total, 2);
     assert_eq!(mock.engine.stats().aborted_total, 0);
 }
@@ -188,50 +141,27 @@ async fn other_paths_under_v1_echo_the_request() {
 async fn a_client_that_leaves_is_noticed_at_once_wherever_the_request_is() {
     let mock = Running::start(&["--ttft-ms", "60000"]).await;
     let at_once = Duration::from_millis(500);
-    for (case, body) in [
-        ("before the head", chat("hi")),
-        ("before the first token", streamed("hi")),
-    ] {
-        let socket = mock
-            .send("POST", "/v1/chat/completions", &body.to_string())
-            .await;
+    for (case, body) in [("before the head", chat("hi")), ("before the first token", streamed("hi"))] {
+        let socket = mock.send("POST", "/v1/chat/completions", &body.to_string()).await;
         mock.until(|stats| stats.in_flight == 1).await;
         drop(socket);
-        assert!(
-            mock.until(|stats| stats.in_flight == 0).await < at_once,
-            "{case}"
-        );
+        assert!(mock.until(|stats| stats.in_flight == 0).await < at_once, "{case}");
     }
 
-    mock.set(json!({"ttft_ms": 0, "token_gap_ms": 60_000}))
-        .await;
-    let mut socket = mock
-        .send("POST", "/v1/chat/completions", &streamed("hi").to_string())
-        .await;
+    mock.set(json!({"ttft_ms": 0, "token_gap_ms": 60_000})).await;
+    let mut socket = mock.send("POST", "/v1/chat/completions", &streamed("hi").to_string()).await;
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("\"An\"") {
-        assert_ne!(
-            tokio::time::timeout(PATIENCE, socket.read_buf(&mut seen))
-                .await
-                .unwrap()
-                .unwrap(),
-            0
-        );
+        assert_ne!(tokio::time::timeout(PATIENCE, socket.read_buf(&mut seen)).await.unwrap().unwrap(), 0);
     }
     drop(socket);
-    assert!(
-        mock.until(|stats| stats.in_flight == 0).await < at_once,
-        "between two tokens"
-    );
+    assert!(mock.until(|stats| stats.in_flight == 0).await < at_once, "between two tokens");
 
     mock.engine.set_held(true);
     let socket = mock.send("POST", "/v1/echo", "").await;
     mock.until(|stats| stats.in_flight == 1).await;
     drop(socket);
-    assert!(
-        mock.until(|stats| stats.in_flight == 0).await < at_once,
-        "held"
-    );
+    assert!(mock.until(|stats| stats.in_flight == 0).await < at_once, "held");
     assert_eq!(mock.engine.stats().aborted_total, 4);
     assert_eq!(mock.engine.stats().completed_total, 0);
 }
@@ -242,27 +172,18 @@ async fn held_requests_are_counted_and_go_on_when_released() {
     mock.call_json("POST", "/_mock/hold", &json!({})).await;
     let mut sockets = Vec::new();
     for _ in 0..5 {
-        sockets.push(
-            mock.send("POST", "/v1/chat/completions", &chat("hi").to_string())
-                .await,
-        );
+        sockets.push(mock.send("POST", "/v1/chat/completions", &chat("hi").to_string()).await);
     }
     mock.until(|stats| stats.in_flight == 5).await;
     // Neither health nor the control calls wait or count.
     assert_eq!(mock.call("GET", "/health", "").await.0, 200);
     assert_eq!(mock.call("GET", "/v1/models", "").await.0, 200);
     let stats = mock.call_json("GET", "/_mock/stats", &json!({})).await;
-    assert_eq!(
-        (&stats["in_flight"], &stats["completed_total"]),
-        (&json!(5), &json!(0))
-    );
+    assert_eq!((&stats["in_flight"], &stats["completed_total"]), (&json!(5), &json!(0)));
     mock.call_json("POST", "/_mock/release", &json!({})).await;
     for mut socket in sockets {
         let mut answer = String::new();
-        tokio::time::timeout(PATIENCE, socket.read_to_string(&mut answer))
-            .await
-            .unwrap()
-            .unwrap();
+        tokio::time::timeout(PATIENCE, socket.read_to_string(&mut answer)).await.unwrap().unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
     let stats = mock.call_json("POST", "/_mock/reset", &json!({})).await;
@@ -273,52 +194,32 @@ async fn held_requests_are_counted_and_go_on_when_released() {
 async fn max_in_flight_is_the_most_there_ever_was() {
     let mock = Running::start(&["--ttft-ms", "30"]).await;
     let body = chat("hi").to_string();
-    futures_util::future::join_all(
-        (0..8).map(|_| mock.call("POST", "/v1/chat/completions", &body)),
-    )
-    .await;
+    futures_util::future::join_all((0..8).map(|_| mock.call("POST", "/v1/chat/completions", &body))).await;
     mock.call("POST", "/v1/chat/completions", &body).await;
     let stats = mock.engine.stats();
-    assert_eq!(
-        (stats.in_flight, stats.max_in_flight, stats.completed_total),
-        (0, 8, 9)
-    );
+    assert_eq!((stats.in_flight, stats.max_in_flight, stats.completed_total), (0, 8, 9));
 }
 
 #[tokio::test]
 async fn failures_fail_as_told_and_can_be_undone() {
     let mock = Running::start(&["--fail", "500"]).await;
     let whole = chat("hi").to_string();
-    assert_eq!(
-        mock.call("POST", "/v1/chat/completions", &whole).await.0,
-        500
-    );
+    assert_eq!(mock.call("POST", "/v1/chat/completions", &whole).await.0, 500);
     mock.set(json!({"fail": "503", "health": "fail"})).await;
-    assert_eq!(
-        mock.call("POST", "/v1/chat/completions", &whole).await.0,
-        503
-    );
+    assert_eq!(mock.call("POST", "/v1/chat/completions", &whole).await.0, 503);
     assert_eq!(mock.call("GET", "/health", "").await.0, 503);
     mock.set(json!({"fail": "refuse", "health": "ok"})).await;
     assert_eq!(mock.call("POST", "/v1/chat/completions", &whole).await.0, 0);
     assert_eq!(mock.call("GET", "/health", "").await.0, 0);
 
     mock.set(json!({"fail": "die-mid-stream"})).await;
-    let (status, body) = mock
-        .call("POST", "/v1/chat/completions", &streamed("hi").to_string())
-        .await;
+    let (status, body) = mock.call("POST", "/v1/chat/completions", &streamed("hi").to_string()).await;
     let (body, is_whole) = dechunk(&body);
     assert_eq!((status, is_whole), (200, false));
-    assert!(
-        body.contains(" answer") && !body.contains("[DONE]"),
-        "{body}"
-    );
+    assert!(body.contains(" answer") && !body.contains("[DONE]"), "{body}");
     let (status, body) = mock.call("POST", "/v1/chat/completions", &whole).await;
     assert_eq!(status, 200);
-    assert!(
-        serde_json::from_str::<Value>(&body).is_err() && !body.is_empty(),
-        "{body}"
-    );
+    assert!(serde_json::from_str::<Value>(&body).is_err() && !body.is_empty(), "{body}");
 
     mock.set(json!({"fail": "hang"})).await;
     let socket = mock.send("POST", "/v1/chat/completions", &whole).await;
@@ -327,40 +228,20 @@ async fn failures_fail_as_told_and_can_be_undone() {
     mock.until(|stats| stats.in_flight == 0).await;
 
     mock.set(json!({"fail": "none"})).await;
-    assert_eq!(
-        mock.call("POST", "/v1/chat/completions", &whole).await.0,
-        200
-    );
+    assert_eq!(mock.call("POST", "/v1/chat/completions", &whole).await.0, 200);
     let counts = mock.engine.stats();
-    assert_eq!(
-        (
-            counts.refused_total,
-            counts.aborted_total,
-            counts.completed_total
-        ),
-        (2, 3, 3)
-    );
+    assert_eq!((counts.refused_total, counts.aborted_total, counts.completed_total), (2, 3, 3));
 }
 
 #[tokio::test]
 async fn a_bad_change_is_refused_whole() {
     let mock = Running::start(&[]).await;
-    for change in [
-        json!({"tokens": 0, "ttft_ms": 9}),
-        json!({"nonsense": 1}),
-        json!({"answer_bytes": 10}),
-    ] {
-        assert_eq!(
-            mock.call("POST", "/_mock/set", &change.to_string()).await.0,
-            400,
-            "{change}"
-        );
+    for change in [json!({"tokens": 0, "ttft_ms": 9}), json!({"nonsense": 1}), json!({"answer_bytes": 10})] {
+        assert_eq!(mock.call("POST", "/_mock/set", &change.to_string()).await.0, 400, "{change}");
     }
     assert_eq!(mock.engine.settings().ttft_ms, 0);
     mock.set(json!({"answer_bytes": 300})).await;
-    let (status, body) = mock
-        .call("POST", "/v1/chat/completions", "not even json")
-        .await;
+    let (status, body) = mock.call("POST", "/v1/chat/completions", "not even json").await;
     assert_eq!((status, body.len()), (200, 300));
 }
 
@@ -376,21 +257,9 @@ async fn a_cached_prompt_answers_sooner() {
 #[test]
 fn flags_out_of_range_are_refused() {
     Cli::command().debug_assert();
-    for flags in [
-        ["--cached-speedup", "1.5"],
-        ["--tokens", "0"],
-        ["--fail", "sometimes"],
-        ["--ttft-ms", "3600001"],
-    ] {
-        assert!(
-            Cli::try_parse_from(["mock-engine"].iter().chain(&flags)).is_err(),
-            "{flags:?}"
-        );
+    for flags in [["--cached-speedup", "1.5"], ["--tokens", "0"], ["--fail", "sometimes"], ["--ttft-ms", "3600001"]] {
+        assert!(Cli::try_parse_from(["mock-engine"].iter().chain(&flags)).is_err(), "{flags:?}");
     }
     let modes = ["none", "refuse", "500", "503", "hang", "die-mid-stream"];
-    assert!(
-        modes
-            .iter()
-            .all(|mode| Cli::try_parse_from(["mock-engine", "--fail", mode]).is_ok())
-    );
+    assert!(modes.iter().all(|mode| Cli::try_parse_from(["mock-engine", "--fail", mode]).is_ok()));
 }

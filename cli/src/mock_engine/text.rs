@@ -1,9 +1,7 @@
 //! The text that the mock "generates": the same words for every request, so that answers are predictable.
 
 /// Words of an answer after the first; none needs escaping in JSON.
-const WORDS: [&str; 8] = [
-    " answer", " from", " the", " mock", " engine", ",", " not", " a model",
-];
+const WORDS: [&str; 8] = [" answer", " from", " the", " mock", " engine", ",", " not", " a model"];
 
 /// The text of output token `index`, counted from 0. Needs no escaping inside a JSON string.
 pub(crate) fn piece(index: u32) -> &'static str {
@@ -27,19 +25,13 @@ mod tests {
     fn an_answer_is_its_pieces() {
         assert_eq!(answer(1), "An");
         assert_eq!(answer(6), "An answer from the mock engine");
-        assert_eq!(
-            answer(10),
-            "An answer from the mock engine, not a model answer"
-        );
+        assert_eq!(answer(10), "An answer from the mock engine, not a model answer");
     }
 
     #[test]
     fn no_piece_needs_escaping() {
         for index in 0..20 {
-            assert_eq!(
-                serde_json::to_string(piece(index)).unwrap(),
-                format!("\"{}\"", piece(index))
-            );
+            assert_eq!(serde_json::to_string(piece(index)).unwrap(), format!("\"{}\"", piece(index)));
         }
     }
 }

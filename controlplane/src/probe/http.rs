@@ -41,12 +41,15 @@ async fn get_status(backend: &BackendId, path: &str) -> Result<u16, String> {
         .header(http::header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .map_err(|_| "health path is not a valid path".to_owned())?;
-    // Driven here: when this future is dropped, the connection closes.
-    tokio::select! {
-        response = sender.send_request(request) => match response {
-            Ok(response) => Ok(response.status().as_u16()),
-            Err(_) => Err("probe got no HTTP answer".to_owned()),
-        },
-        _ = connection => Err("probe's connection was closed".to_owned()),
-    }
+    let mut answer = std::pin::pin!(sender.send_request(request));
+    // Driven here: when this future is dropped, the connection closes. It may end in the very step that brings the answer.
+    let early = tokio::select! {
+        answer = &mut answer => Some(answer),
+        _ = connection => None,
+    };
+    let answer = match early {
+        Some(answer) => answer,
+        None => answer.await,
+    };
+    answer.map(|response| response.status().as_u16()).map_err(|_| "probe got no HTTP answer".to_owned())
 }

@@ -146,6 +146,11 @@ impl Lease {
         self.report.outcome = outcome;
     }
 
+    /// Gives the slot back because its backend failed before it answered.
+    pub(crate) fn failed(self, failure: Failure) {
+        self.end(outcome_of(failure));
+    }
+
     /// The answer's first body byte came this long after the request's head, queue time left out.
     pub(crate) fn first_byte_after(&mut self, ttft: Duration) {
         self.report.ttft = Some(ttft);
@@ -159,12 +164,7 @@ impl Lease {
     /// Sends `Transfer` on `link` when that is the link in use; else plainly gives the lease back and leaves it to the
     /// caller's repeat. Removal and sending are one step: no `Hello` can come between.
     pub(super) fn transfer(mut self, link: &Link, op: u64, failure: Failure, again: v1::Acquire) {
-        let outcome = match failure {
-            Failure::Connect => Outcome::ConnectFailed,
-            Failure::HeaderTimeout => Outcome::Timeout,
-            Failure::Status(_) => Outcome::BackendError,
-        };
-        self.report.outcome = outcome;
+        self.report.outcome = outcome_of(failure);
         let mut inner = self.held.inner.lock();
         let is_current = inner.outbox.as_ref().is_some_and(|outbox| link.sends_to(outbox));
         if !is_current {
@@ -187,6 +187,14 @@ impl Lease {
         link.send(op, Kind::Transfer(transfer));
         drop(inner);
         self.route = None;
+    }
+}
+
+fn outcome_of(failure: Failure) -> Outcome {
+    match failure {
+        Failure::Connect => Outcome::ConnectFailed,
+        Failure::HeaderTimeout => Outcome::Timeout,
+        Failure::Status(_) => Outcome::BackendError,
     }
 }
 

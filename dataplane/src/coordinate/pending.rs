@@ -100,3 +100,55 @@ impl Pending {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiter(seconds: u64) -> (Waiter, oneshot::Receiver<Answer>) {
+        let (answer, receiver) = oneshot::channel();
+        let route = RouteName::new("chat").unwrap();
+        let give_up_at = Instant::now() + Duration::from_secs(seconds);
+        (Waiter { answer, route, fingerprint: None, give_up_at }, receiver)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stuck_control_plane_is_not_waited_for_for_ever() {
+        let pending = Pending::default();
+        let ((early, mut gone), (late, mut waiting)) = (waiter(5), waiter(50));
+        assert!(pending.insert(2, early) && pending.insert(3, late));
+        pending.expire(Instant::now());
+        assert!(gone.try_recv().is_err(), "not yet");
+        tokio::time::advance(Duration::from_secs(6)).await;
+        pending.expire(Instant::now());
+        assert_eq!(gone.try_recv().unwrap().unwrap_err().gate, Gate::ControlPlaneUnavailable);
+        assert!(waiting.try_recv().is_err());
+        assert!(matches!(pending.take(3), Taken::Waiting(_)));
+        assert!(matches!(pending.take(3), Taken::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_one_is_remembered_once_and_for_a_while() {
+        let pending = Pending::default();
+        for op in [2, 3] {
+            assert!(pending.insert(op, waiter(5).0));
+            assert!(pending.cancel(op));
+            assert!(!pending.cancel(op));
+        }
+        assert!(matches!(pending.take(2), Taken::Cancelled(_)));
+        assert!(matches!(pending.take(2), Taken::Unknown));
+        tokio::time::advance(REMEMBER_CANCELLED).await;
+        pending.expire(Instant::now());
+        assert!(matches!(pending.take(3), Taken::Unknown));
+    }
+
+    #[tokio::test]
+    async fn a_lost_link_tells_all_who_wait_and_takes_no_more() {
+        let pending = Pending::default();
+        let (one, answer) = waiter(5);
+        assert!(pending.insert(2, one));
+        pending.close();
+        assert!(answer.await.is_err());
+        assert!(!pending.insert(3, waiter(5).0));
+    }
+}

@@ -198,7 +198,7 @@ impl Exchange<'_> {
                 return match sent {
                     Ok(_) => Answer::new(sent, Some(lease), silence),
                     Err(failure) => {
-                        lease.end(outcome_of(failure));
+                        lease.failed(failure);
                         Err(error_of(failure))
                     }
                 };
@@ -233,14 +233,6 @@ fn is_no_better(gate: Gate) -> bool {
     match gate {
         Gate::NoMoreBackends | Gate::NoBackend | Gate::ControlPlaneUnavailable => true,
         Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => false,
-    }
-}
-
-fn outcome_of(failure: Failure) -> Outcome {
-    match failure {
-        Failure::Connect => Outcome::ConnectFailed,
-        Failure::HeaderTimeout => Outcome::Timeout,
-        Failure::Status(_) => Outcome::BackendError,
     }
 }
 

@@ -23,13 +23,15 @@ pub(crate) fn for_backend(
     body_bytes: usize,
 ) {
     // A client that stated a length gets one stated for it, also of nothing.
-    let states_length = body_bytes != 0 || headers.contains_key(CONTENT_LENGTH) || *method == Method::POST;
+    let expects_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
+    let states_length = body_bytes != 0 || headers.contains_key(CONTENT_LENGTH) || expects_body;
     strip_request(headers, route.session_headers.iter(), route.options.forward_authorization);
     if states_length {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body_bytes));
     }
     append_forwarded_for(headers, client_ip);
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    // A proxy in front that ends TLS knows better.
+    headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
     headers.insert(REQUEST_ID, request_id.clone());
 }
 

@@ -31,24 +31,14 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) async fn start(flags: &[&str]) -> Self {
-        let args = Cli::try_parse_from(
-            ["mock-engine", "--listen", "127.0.0.1:0"]
-                .iter()
-                .chain(flags),
-        )
-        .unwrap()
-        .args;
+        let args = Cli::try_parse_from(["mock-engine", "--listen", "127.0.0.1:0"].iter().chain(flags)).unwrap().args;
         let listener = TcpListener::bind(args.listen).await.unwrap();
         let address = listener.local_addr().unwrap();
         let engine = engine(&args, address).unwrap();
         let mut task = JoinSet::new();
         let served = Arc::clone(&engine);
         task.spawn(async move { serve(&listener, &served, std::future::pending()).await });
-        Self {
-            address,
-            engine,
-            _task: task,
-        }
+        Self { address, engine, _task: task }
     }
 
     /// Sends a request and leaves the connection open.
@@ -68,18 +58,10 @@ impl Running {
         let mut socket = self.send(method, path, body).await;
         let mut answer = Vec::new();
         // A connection cut on purpose may end in a reset.
-        drop(
-            tokio::time::timeout(PATIENCE, socket.read_to_end(&mut answer))
-                .await
-                .unwrap(),
-        );
+        drop(tokio::time::timeout(PATIENCE, socket.read_to_end(&mut answer)).await.unwrap());
         let answer = String::from_utf8(answer).unwrap();
-        let status = answer
-            .get(9..12)
-            .map_or(0, |status| status.parse().unwrap());
-        let body = answer
-            .split_once("\r\n\r\n")
-            .map(|(_, body)| body.to_owned());
+        let status = answer.get(9..12).map_or(0, |status| status.parse().unwrap());
+        let body = answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
         (status, body.unwrap_or_default())
     }
 

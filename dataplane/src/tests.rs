@@ -1,0 +1,24 @@
+//! The whole replica over real loopback sockets, with a control plane and backends that do what a test says. Every wait is
+//! for an event; the only clocks are upper bounds.
+
+mod admission;
+mod backend;
+mod client;
+mod control;
+mod limits;
+mod link;
+mod proxying;
+mod replica;
+mod retries;
+mod shutdown;
+mod streaming;
+
+use std::time::Duration;
+
+/// Everything here takes milliseconds; what takes longer hangs.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The result, or a panic that says what never came.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("never: {what}"))
+}

@@ -1,0 +1,299 @@
+//! A control plane that grants what it is told to, and tells what it was asked.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use parking_lot::Mutex;
+use router_proto::v1;
+use router_proto::v1::client_op::Kind;
+use router_proto::v1::coordinator_server::{Coordinator, CoordinatorServer};
+use router_proto::v1::server_op::Kind as ServerKind;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::soon;
+
+type Out<T> = Pin<Box<dyn futures_core::Stream<Item = Result<T, Status>> + Send>>;
+
+/// What happens to acquires and transfers.
+#[derive(Clone)]
+pub(super) enum Answers {
+    /// The first of these that was not tried.
+    Grant(Vec<String>),
+    Refuse(v1::Refused),
+    /// The test answers.
+    Hold,
+}
+
+struct State {
+    answers: Answers,
+    next_lease: u64,
+    /// Of the newest stream.
+    link: Option<UnboundedSender<Result<v1::ServerBatch, Status>>>,
+    watchers: Vec<UnboundedSender<Result<v1::Snapshot, Status>>>,
+    snapshot: v1::Snapshot,
+    is_open: bool,
+    welcomes: bool,
+    last_metadata: Option<String>,
+}
+
+#[derive(Clone)]
+struct Service {
+    state: Arc<Mutex<State>>,
+    ops: UnboundedSender<v1::ClientOp>,
+    tasks: TaskTracker,
+}
+
+pub(super) struct Control {
+    pub(super) addr: SocketAddr,
+    state: Arc<Mutex<State>>,
+    ops: UnboundedReceiver<v1::ClientOp>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Control {
+    /// With these routes; grants nothing yet.
+    pub(super) async fn start(routes: Vec<v1::Route>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let snapshot = v1::Snapshot {
+            version: 1,
+            full: true,
+            routes,
+            settings: Some(v1::Settings { fingerprint_key: vec![9; 32].into() }),
+            ..Default::default()
+        };
+        let state = Arc::new(Mutex::new(State {
+            answers: Answers::Hold,
+            next_lease: 100,
+            link: None,
+            watchers: Vec::new(),
+            snapshot,
+            is_open: true,
+            welcomes: true,
+            last_metadata: None,
+        }));
+        let (sender, ops) = mpsc::unbounded_channel();
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let service = Service { state: Arc::clone(&state), ops: sender, tasks: tasks.clone() };
+        let stopped = stop.clone();
+        tasks.spawn(async move {
+            let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
+            let serving = tonic::transport::Server::builder()
+                .add_service(CoordinatorServer::new(service))
+                .serve_with_incoming(incoming);
+            stopped.run_until_cancelled(serving).await
+        });
+        Self { addr, state, ops, tasks, stop }
+    }
+
+    pub(super) fn answers(&self, answers: Answers) {
+        self.state.lock().answers = answers;
+    }
+
+    pub(super) fn grant(&self, backends: &[&str]) {
+        self.answers(Answers::Grant(backends.iter().map(|&backend| backend.to_owned()).collect()));
+    }
+
+    /// Whether new streams are taken.
+    pub(super) fn open(&self, is_open: bool) {
+        self.state.lock().is_open = is_open;
+    }
+
+    /// Whether `Hello` is answered.
+    pub(super) fn welcomes(&self, welcomes: bool) {
+        self.state.lock().welcomes = welcomes;
+    }
+
+    /// Ends the Coordinate stream.
+    pub(super) fn cut(&self) {
+        self.state.lock().link = None;
+    }
+
+    pub(super) fn send(&self, op: u64, kind: ServerKind) {
+        let batch = v1::ServerBatch { ops: vec![v1::ServerOp { op, kind: Some(kind) }] };
+        self.state.lock().link.as_ref().unwrap().send(Ok(batch)).unwrap();
+    }
+
+    /// Sends a delta to all who watch, and to those who come later as part of the whole.
+    pub(super) fn publish(&self, change: impl FnOnce(&mut v1::Snapshot)) {
+        let mut state = self.state.lock();
+        change(&mut state.snapshot);
+        state.snapshot.version += 1;
+        let next = state.snapshot.clone();
+        state.watchers.retain(|watcher| watcher.send(Ok(next.clone())).is_ok());
+    }
+
+    pub(super) fn token_seen(&self) -> Option<String> {
+        self.state.lock().last_metadata.clone()
+    }
+
+    /// The next operation; heartbeats are passed over.
+    pub(super) async fn next(&mut self) -> (u64, Kind) {
+        loop {
+            let op = soon("an operation from the replica", self.ops.recv()).await.unwrap();
+            match op.kind.unwrap() {
+                Kind::Heartbeat(_) => {}
+                kind => return (op.op, kind),
+            }
+        }
+    }
+
+    /// What was sent and not read yet; heartbeats are passed over.
+    pub(super) fn unread(&mut self) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        while let Ok(op) = self.ops.try_recv() {
+            kinds.extend(op.kind.filter(|kind| !matches!(kind, Kind::Heartbeat(_))));
+        }
+        kinds
+    }
+
+    pub(super) async fn hello(&mut self) -> v1::Hello {
+        match self.next().await.1 {
+            Kind::Hello(hello) => hello,
+            other => panic!("Hello expected, got {other:?}"),
+        }
+    }
+
+    pub(super) async fn acquire(&mut self) -> (u64, v1::Acquire) {
+        match self.next().await {
+            (op, Kind::Acquire(acquire)) => (op, acquire),
+            other => panic!("Acquire expected, got {other:?}"),
+        }
+    }
+
+    pub(super) async fn transfer(&mut self) -> v1::Transfer {
+        match self.next().await.1 {
+            Kind::Transfer(transfer) => transfer,
+            other => panic!("Transfer expected, got {other:?}"),
+        }
+    }
+
+    pub(super) async fn release(&mut self) -> v1::Release {
+        match self.next().await.1 {
+            Kind::Release(release) => release,
+            other => panic!("Release expected, got {other:?}"),
+        }
+    }
+
+    /// Waits until a heartbeat has come: whatever was sent before it has been read.
+    pub(super) async fn heartbeat(&mut self) -> Vec<Kind> {
+        let mut before = Vec::new();
+        loop {
+            match soon("a heartbeat", self.ops.recv()).await.unwrap().kind.unwrap() {
+                Kind::Heartbeat(_) => return before,
+                kind => before.push(kind),
+            }
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.tasks.close();
+    }
+}
+
+/// A grant without extras.
+pub(super) fn granted(lease: u64, backend: &str) -> ServerKind {
+    ServerKind::Granted(v1::Granted {
+        lease,
+        backend: backend.to_owned(),
+        mode: v1::Mode::New.into(),
+        ..Default::default()
+    })
+}
+
+/// A default route with these options.
+pub(super) fn route(name: &str, options: &[(&str, &str)]) -> v1::Route {
+    let options = options.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+    v1::Route { name: name.to_owned(), is_default: true, options, backends: Vec::new() }
+}
+
+impl State {
+    fn answer(&mut self, acquire: &v1::Acquire, is_transfer: bool) -> Option<ServerKind> {
+        match &self.answers {
+            Answers::Hold => None,
+            Answers::Refuse(refused) => Some(ServerKind::Refused(refused.clone())),
+            Answers::Grant(backends) => {
+                let Some(backend) = backends.iter().find(|backend| !acquire.tried.contains(backend)) else {
+                    let gate = if is_transfer { v1::Gate::NoMoreBackends } else { v1::Gate::NoBackend };
+                    return Some(ServerKind::Refused(v1::Refused { gate: gate.into(), ..Default::default() }));
+                };
+                let kind = granted(self.next_lease, backend);
+                self.next_lease += 1;
+                Some(kind)
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Coordinator for Service {
+    type CoordinateStream = Out<v1::ServerBatch>;
+    type WatchStream = Out<v1::Snapshot>;
+
+    async fn coordinate(
+        &self,
+        request: Request<Streaming<v1::ClientBatch>>,
+    ) -> Result<Response<Self::CoordinateStream>, Status> {
+        let (out, answers) = mpsc::unbounded_channel();
+        {
+            let mut state = self.state.lock();
+            if !state.is_open {
+                return Err(Status::unavailable("closed by the test"));
+            }
+            let token = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
+            state.last_metadata = token.map(str::to_owned);
+            state.link = Some(out.clone());
+        }
+        let weak = out.downgrade();
+        drop(out);
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            let mut incoming = request.into_inner();
+            while let Some(Ok(batch)) = incoming.next().await {
+                let Some(out) = weak.upgrade() else { return };
+                let mut state = this.state.lock();
+                for op in batch.ops {
+                    let answer = match op.kind.as_ref().unwrap() {
+                        Kind::Hello(_) if state.welcomes => {
+                            Some(ServerKind::Welcome(v1::Welcome { epoch: 1, lease_ttl_ms: 10_000, heartbeat_ms: 50 }))
+                        }
+                        Kind::Acquire(acquire) => state.answer(acquire, false),
+                        Kind::Transfer(transfer) => state.answer(transfer.again.as_ref().unwrap(), true),
+                        _ => None,
+                    };
+                    let number = op.op;
+                    let _ = this.ops.send(op);
+                    if let Some(kind) = answer {
+                        let ops = vec![v1::ServerOp { op: number, kind: Some(kind) }];
+                        let _ = out.send(Ok(v1::ServerBatch { ops }));
+                    }
+                }
+            }
+            // The replica has ended its half, so this one ends too.
+            if weak.upgrade().is_some() {
+                this.state.lock().link = None;
+            }
+        });
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(answers))))
+    }
+
+    async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        let mut state = self.state.lock();
+        let (sender, snapshots) = mpsc::unbounded_channel();
+        let _ = sender.send(Ok(state.snapshot.clone()));
+        state.watchers.push(sender);
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(snapshots))))
+    }
+}
