@@ -54,6 +54,13 @@ async fn bound_sessions_go_on_and_new_ones_are_written_later() -> anyhow::Result
     until("ready again", PATIENCE, ready).await?;
     assert!(cluster.status().await?.database_ok);
 
+    // Ready means that the database answers; what was provisional is written a moment later.
+    let is_written = || async {
+        let count = cluster.database.server()?.sql("SELECT count(*) FROM bindings").await?;
+        Ok((count == "9").then_some(()))
+    };
+    until("nine bindings in the database", PATIENCE, is_written).await?;
+
     // The control plane dies in turn: what it knows now comes from the database alone.
     let written = cluster.admin().await?.bindings().await?;
     assert_eq!(written.len(), 9);
