@@ -135,10 +135,6 @@ pub(crate) async fn run(args: UpArgs, log_format: LogFormat, shutdown: Cancellat
         outcome = run_children(&args, log_format, &database, &mut supervisor) => outcome,
         () = shutdown.cancelled() => Ok(()),
     };
-    if let Err(failure) = &outcome {
-        // Said at once: stopping may take as long as the grace.
-        tracing::error!("{}", failure.message);
-    }
     let mut killed = supervisor.stop("dataplane", args.grace + EXTRA_GRACE).await;
     killed.extend(supervisor.stop("controlplane", EXTRA_GRACE * 2).await);
     match outcome {
@@ -152,7 +148,9 @@ pub(crate) async fn run(args: UpArgs, log_format: LogFormat, shutdown: Cancellat
 async fn run_children(args: &UpArgs, log_format: LogFormat, database: &str, supervisor: &mut Supervisor) -> Outcome {
     start(args, log_format, database, supervisor).await?;
     let error = supervisor.first_end().await;
-    Err(Failure::failed(format!("{error}; stopping the rest"))
+    // Said at once: stopping the rest may take as long as the grace.
+    tracing::error!("{error}; stopping the rest");
+    Err(Failure::failed(error.to_string())
         .hint("`up` restarts nothing: for that, run each role under a service manager"))
 }
 

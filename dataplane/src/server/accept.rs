@@ -23,6 +23,8 @@ use crate::request::handle::{Proxy, handle};
 
 /// After an accept error that will not go away by itself (out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Between two looks at a connection's first bytes.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// An HTTP/2 client that does not answer pings is gone.
 const H2_PING_EVERY: Duration = Duration::from_secs(20);
 const H2_PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -54,7 +56,7 @@ where
 /// Accepts until `signals.stop`. Each connection is a task of `connections`.
 pub(crate) async fn accept(listener: TcpListener, proxy: Arc<Proxy>, connections: TaskTracker, signals: Signals) {
     let slots = Arc::new(Semaphore::new(proxy.config.max_connections.min(Semaphore::MAX_PERMITS)));
-    let server = Arc::new(server(&connections, proxy.config.header_timeout));
+    let servers = Arc::new(Servers::new(&connections, proxy.config.header_timeout));
     loop {
         // Without a slot the backlog holds new connections; nobody is refused.
         let next = async {
@@ -65,7 +67,7 @@ pub(crate) async fn accept(listener: TcpListener, proxy: Arc<Proxy>, connections
         match signals.stop.run_until_cancelled(next).await {
             None => return,
             Some(Ok((slot, socket, from))) => {
-                let connection = serve(Arc::clone(&server), socket, from, slot, Arc::clone(&proxy), signals.clone());
+                let connection = serve(Arc::clone(&servers), socket, from, slot, Arc::clone(&proxy), signals.clone());
                 connections.spawn(connection);
             }
             Some(Err(error)) => {
@@ -79,24 +81,49 @@ pub(crate) async fn accept(listener: TcpListener, proxy: Arc<Proxy>, connections
     }
 }
 
-fn server(connections: &TaskTracker, header_timeout: Duration) -> Builder<Tracked> {
-    let mut server = Builder::new(Tracked(connections.clone()));
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
-        .keep_alive(true)
-        .half_close(false)
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(H2_PING_EVERY)
-        .keep_alive_timeout(H2_PING_TIMEOUT)
-        .max_concurrent_streams(H2_STREAMS);
-    server
+/// One for each protocol. Which one a client speaks is looked up before hyper reads: hyper's own detection puts a copying
+/// layer under every connection, which doubles its read buffer.
+struct Servers {
+    http1: Builder<Tracked>,
+    http2: Builder<Tracked>,
+}
+
+impl Servers {
+    fn new(connections: &TaskTracker, header_timeout: Duration) -> Self {
+        let mut http1 = Builder::new(Tracked(connections.clone())).http1_only();
+        http1.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout).keep_alive(true).half_close(false);
+        let mut http2 = Builder::new(Tracked(connections.clone())).http2_only();
+        http2
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(H2_PING_EVERY)
+            .keep_alive_timeout(H2_PING_TIMEOUT)
+            .max_concurrent_streams(H2_STREAMS);
+        Self { http1, http2 }
+    }
+}
+
+/// HTTP/2 with prior knowledge starts with `PRI`, which no method of HTTP/1.1 does (RFC 9113 §3.4). Takes nothing out of
+/// the socket.
+async fn speaks_http2(socket: &TcpStream) -> io::Result<bool> {
+    const PREFACE: &[u8] = b"PRI";
+    let mut start = [0; PREFACE.len()];
+    loop {
+        let count = socket.peek(&mut start).await?;
+        let seen = start.get(..count).unwrap_or_default();
+        if seen.is_empty() || !PREFACE.starts_with(seen) {
+            return Ok(false);
+        }
+        if count == PREFACE.len() {
+            return Ok(true);
+        }
+        // One or two bytes that could be either; rare enough to just look again.
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 async fn serve(
-    server: Arc<Builder<Tracked>>,
+    servers: Arc<Servers>,
     socket: TcpStream,
     from: SocketAddr,
     slot: OwnedSemaphorePermit,
@@ -111,13 +138,20 @@ async fn serve(
     // An address is always a header value.
     let client_ip =
         HeaderValue::try_from(from.ip().to_canonical().to_string()).unwrap_or(HeaderValue::from_static("unknown"));
+    let first_bytes = tokio::time::timeout(proxy.config.header_timeout, speaks_http2(&socket));
+    let server = match signals.stop.run_until_cancelled(first_bytes).await {
+        Some(Ok(Ok(true))) => &servers.http2,
+        Some(Ok(Ok(false))) => &servers.http1,
+        // Gone, silent for too long, or silent while the replica stops.
+        Some(Ok(Err(_)) | Err(_)) | None => return,
+    };
     let has_asked = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         has_asked.store(true, Ordering::Relaxed);
         handle(Arc::clone(&proxy), client_ip.clone(), request)
     });
     let mut connection = pin!(server.serve_connection(TokioIo::new(socket), service));
-    // hyper's own timeout starts once it knows the protocol; a client that says nothing at all is caught here.
+    // HTTP/1.1 has hyper's own timeout; an HTTP/2 client that never asks for anything is caught here.
     let mut first_request = pin!(tokio::time::sleep(proxy.config.header_timeout));
     let mut is_waiting = true;
     let mut is_stopping = false;

@@ -169,8 +169,7 @@ impl Processes {
             self.ready(name).await?;
             addresses.push(self.address(name, "http").await?);
         }
-        let healthy = tokio::time::timeout(PATIENCE, all_ready(&mut admin)).await;
-        healthy.map_err(|_| Failure::failed("the engines are not healthy in time"))??;
+        all_ready(&mut admin).await?;
         Ok(Cluster { replicas: addresses, engines, admin, http: Http::new(), grpc, web })
     }
 
@@ -225,20 +224,27 @@ fn routes(engines: &[Engine]) -> Json {
     ]})
 }
 
+/// Waits until nothing stands in the way of any engine, or says what does.
 async fn all_ready(admin: &mut Admin) -> Result<(), Failure> {
-    for route in [BOUND, SCATTERED] {
-        let selector = v1::BackendSelector { route: route.to_owned(), ..Default::default() };
-        let answer = admin.rpc.watch_backends(v1::WatchBackendsRequest { selector: Some(selector) }).await;
-        let mut states = admin.answer(answer)?;
-        loop {
-            let next = states.message().await.map_err(|status| admin.failure(&status))?;
-            let now = next.ok_or_else(|| Failure::new(Kind::Unavailable, "the control plane ended the watch"))?;
-            if now.backends.iter().all(|one| one.condition.unwrap_or_default() == v1::Condition::default()) {
-                break;
+    let mut reason = String::new();
+    let waited = tokio::time::timeout(PATIENCE, async {
+        for route in [BOUND, SCATTERED] {
+            let selector = v1::BackendSelector { route: route.to_owned(), ..Default::default() };
+            let answer = admin.rpc.watch_backends(v1::WatchBackendsRequest { selector: Some(selector) }).await;
+            let mut states = admin.answer(answer)?;
+            loop {
+                let next = states.message().await.map_err(|status| admin.failure(&status))?;
+                let now = next.ok_or_else(|| Failure::new(Kind::Unavailable, "the control plane ended the watch"))?;
+                let is_out = |one: &&v1::BackendState| one.condition.unwrap_or_default() != v1::Condition::default();
+                match now.backends.iter().find(is_out) {
+                    None => break,
+                    Some(out) => reason = format!("{} of route {route}: {}", out.name, out.reason),
+                }
             }
         }
-    }
-    Ok(())
+        Ok(())
+    });
+    waited.await.unwrap_or_else(|_| Err(Failure::failed(format!("an engine is not healthy in time: {reason}"))))
 }
 
 #[cfg(test)]
