@@ -14,6 +14,7 @@ use crate::failure::EXIT_CODES;
 use crate::mock_engine::MockEngineArgs;
 use crate::output::Format;
 use crate::process::LogFormat;
+use crate::token::Role;
 
 /// The inference router: its operator's tool, and every part of it as a process.
 #[derive(Debug, Parser)]
@@ -104,10 +105,10 @@ pub(crate) enum Command {
     Up(command::up::UpArgs),
     /// Run the control plane.
     #[command(name = "controlplane")]
-    ControlPlane(Box<router_controlplane::config::ControlPlaneArgs>),
+    ControlPlane(Box<Role<router_controlplane::config::ControlPlaneArgs>>),
     /// Run one dataplane replica.
     #[command(name = "dataplane")]
-    DataPlane(Box<router_dataplane::config::DataplaneArgs>),
+    DataPlane(Box<Role<router_dataplane::config::DataplaneArgs>>),
     /// Run a mock inference engine, for demos and tests.
     MockEngine(Box<MockEngineArgs>),
     /// Add, list, show, set and remove routes.
@@ -134,6 +135,8 @@ pub(crate) enum Command {
     Export(Verb<command::export::ExportArgs>),
     /// Show the control plane, its database, the replicas, and every route with its load.
     Status(Verb<command::status::StatusArgs>),
+    /// Exit with 0 when an HTTP address answers with 200: a health check for containers.
+    Check(command::check::CheckArgs),
     /// Print the shell's completion script.
     Completions(command::completions::CompletionsArgs),
 }

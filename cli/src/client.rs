@@ -45,7 +45,7 @@ impl Admin {
     /// Connects, so that an unreachable control plane is told apart from one that refuses.
     pub(crate) async fn connect(connect: &Connect) -> Result<Self, Failure> {
         let url = full_url(connect.control_plane.as_deref().unwrap_or(DEFAULT_URL))?;
-        let bearer = Bearer(connect.token_file.as_deref().map(read_token).transpose()?);
+        let bearer = Bearer(bearer(connect.token_file.as_deref())?);
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|_| Failure::usage(format!("--control-plane {url}: not a URL; expected http://HOST:PORT")))?
             .connect_timeout(CONNECT_TIMEOUT)
@@ -66,7 +66,8 @@ impl Admin {
         match status.code() {
             Code::NotFound => Failure::failed(message).hint(noun_hint(message)),
             Code::Unauthenticated | Code::PermissionDenied => {
-                Failure::failed(format!("{} refuses: {message}", self.url)).hint("pass --token-file FILE")
+                Failure::failed(format!("{} refuses: {message}", self.url))
+                    .hint("pass --token-file FILE or set ROUTER_TOKEN")
             }
             Code::Unimplemented => Failure::failed(format!(
                 "the control plane at {} does not know this call; it is older than this routerctl ({})",
@@ -125,18 +126,16 @@ fn full_url(text: &str) -> Result<String, Failure> {
     }
 }
 
-/// Reads a token; neither it nor the file's content is ever part of an error.
-fn read_token(path: &Path) -> Result<MetadataValue<Ascii>, Failure> {
-    let complain = |problem: &str| Failure::usage(format!("--token-file {}: {problem}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| complain(&error.to_string()))?;
-    let token = text.trim();
-    if token.is_empty() {
-        return Err(complain("empty; expected the token alone in the file"));
-    }
+/// The header that shows the token.
+fn bearer(token_file: Option<&Path>) -> Result<Option<MetadataValue<Ascii>>, Failure> {
+    let Some(token) = crate::token::read(token_file).map_err(Failure::usage)? else {
+        return Ok(None);
+    };
+    let parsed = format!("Bearer {token}").parse();
     let mut value: MetadataValue<Ascii> =
-        format!("Bearer {token}").parse().map_err(|_| complain("expected printable ASCII without line breaks"))?;
+        parsed.map_err(|_| Failure::usage("token: expected printable ASCII without line breaks"))?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(Some(value))
 }
 
 #[cfg(test)]
@@ -155,18 +154,6 @@ mod tests {
         assert!(noun_hint("route chat").contains("route list"));
         assert!(noun_hint("backend 127.0.0.1:1 of route chat").contains("backend list"));
         assert!(noun_hint("key laptop").contains("key list"));
-    }
-
-    #[test]
-    fn a_token_is_read_trimmed_and_kept_out_of_errors() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("token");
-        std::fs::write(&path, "secret\n").unwrap();
-        assert_eq!(read_token(&path).unwrap().to_str().unwrap(), "Bearer secret");
-        std::fs::write(&path, "sec\nret").unwrap();
-        let failure = read_token(&path).unwrap_err();
-        assert!(!failure.message.contains("sec"), "{failure:?}");
-        assert_eq!(read_token(&dir.path().join("none")).unwrap_err().kind, Kind::Usage);
     }
 
     #[tokio::test]

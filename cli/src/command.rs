@@ -12,6 +12,7 @@ use crate::process::{Shutdown, server_runtime, start_logs};
 pub(crate) mod apply;
 pub(crate) mod backend;
 pub(crate) mod ban;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod controlplane;
 pub(crate) mod dataplane;
@@ -48,7 +49,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
     match command {
         Command::ControlPlane(args) => {
             let config = controlplane::check(&args)?;
-            serve(None, exit_on_stdin_eof, async |token| controlplane::run(&args, config, token).await)
+            serve(None, exit_on_stdin_eof, async |token| controlplane::run(&args.args, config, token).await)
         }
         Command::DataPlane(args) => {
             let config = dataplane::check(&args)?;
@@ -64,6 +65,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Demo(args) => {
             serve(Some(1), exit_on_stdin_eof, async |token| demo::run(args, global.output, token).await)
         }
+        Command::Check(args) => check::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Route(noun) => operate(noun.connect, OperatorVerb::Route(noun.verb)),
         Command::Backend(noun) => operate(noun.connect, OperatorVerb::Backend(noun.verb)),

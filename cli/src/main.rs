@@ -12,6 +12,7 @@ mod mock_engine;
 mod output;
 mod process;
 mod supervise;
+mod token;
 
 use std::io;
 use std::process::ExitCode;

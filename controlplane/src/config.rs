@@ -9,6 +9,9 @@ use router_policy::option::kind::parse_duration;
 
 use crate::store::SqliteSync;
 
+/// Shortest token, in characters.
+const MIN_TOKEN: usize = 16;
+
 /// Flags of `routerctl controlplane`.
 #[derive(Debug, Clone, Args)]
 pub struct ControlPlaneArgs {
@@ -33,9 +36,6 @@ pub struct ControlPlaneArgs {
     /// A replica that is silent for this long loses its leases (1s to 10m)
     #[arg(long, env = "ROUTER_LEASE_TTL", default_value = "10s", value_name = "TIME")]
     pub lease_ttl: String,
-    /// File with the token that callers must present (one line, 16 characters or more)
-    #[arg(long, env = "ROUTER_TOKEN_FILE", value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
 }
 
 /// [`SqliteSync`] on the command line.
@@ -63,8 +63,8 @@ pub struct Config {
 }
 
 impl ControlPlaneArgs {
-    /// Checks every flag and reads every file; all complaints at once.
-    pub fn validate(&self) -> Result<Config, Vec<String>> {
+    /// Checks every flag and reads every file; all complaints at once. `token` is what callers must present.
+    pub fn validate(&self, token: Option<&str>) -> Result<Config, Vec<String>> {
         let mut complaints = Vec::new();
         let mut read = |flag: &str, path: &PathBuf| match std::fs::read_to_string(path) {
             Ok(text) => Some(text),
@@ -78,14 +78,12 @@ impl ControlPlaneArgs {
             None => self.database_url.clone(),
         };
         let bootstrap = self.bootstrap.as_ref().and_then(|path| read("--bootstrap", path));
-        let token = self.token_file.as_ref().and_then(|path| read("--token-file", path));
-        let token = token.map(|text| text.trim().to_owned());
-        if token.as_ref().is_some_and(|token| token.len() < 16 || !token.bytes().all(|c| c.is_ascii_graphic())) {
-            complaints.push("--token-file: one line of 16 or more printable characters expected".to_owned());
+        if token.is_some_and(|token| token.len() < MIN_TOKEN || !token.bytes().all(|c| c.is_ascii_graphic())) {
+            complaints.push(format!("token: one line of {MIN_TOKEN} or more printable characters expected"));
         }
-        if self.token_file.is_none() && !self.grpc_listen.ip().is_loopback() {
+        if token.is_none() && !self.grpc_listen.ip().is_loopback() {
             complaints.push(format!(
-                "--grpc-listen: {} is not a loopback address; set --token-file so that only your replicas and operators \
+                "--grpc-listen: {} is not a loopback address; set --token-file or ROUTER_TOKEN so that only your replicas and operators \
                  can call it",
                 self.grpc_listen
             ));
@@ -104,7 +102,7 @@ impl ControlPlaneArgs {
                 },
                 bootstrap,
                 lease_ttl,
-                token,
+                token: token.map(str::to_owned),
             }),
             _ => Err(complaints),
         }

@@ -3,7 +3,6 @@
 //! [`DataplaneArgs`] is what was written, [`Config`] is what is meant. A bad start reports every bad setting at once.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use router_policy::option::kind::{Kind, Value, parse_duration};
@@ -25,9 +24,6 @@ pub struct DataplaneArgs {
     /// The control plane's gRPC address
     #[arg(long, env = "ROUTER_CONTROL_PLANE", default_value = "http://127.0.0.1:7400", value_name = "URL")]
     pub control_plane: String,
-    /// File with the bearer token for the control plane; must not be readable by everybody
-    #[arg(long, env = "ROUTER_TOKEN_FILE", value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
     /// Worker threads; 0 for one per core
     #[arg(long, env = "ROUTER_THREADS", default_value_t = 0, value_name = "N")]
     pub threads: usize,
@@ -71,11 +67,11 @@ pub struct Config {
 }
 
 impl DataplaneArgs {
-    /// Checks every setting; the error holds one complaint per bad one.
-    pub fn validate(&self) -> Result<Config, Vec<String>> {
+    /// Checks every setting; the error holds one complaint per bad one. `token` is shown to the control plane.
+    pub fn validate(&self, token: Option<&str>) -> Result<Config, Vec<String>> {
         let mut complaints = Complaints::default();
         let control_plane = complaints.take("--control-plane", endpoint(&self.control_plane));
-        let token = self.token_file.as_deref().and_then(|file| complaints.take("--token-file", read_token(file)));
+        let token = token.and_then(|token| complaints.take("token", bearer(token)));
         let max_body_size = complaints.take("--max-body-size", size(&self.max_body_size));
         let header_timeout =
             complaints.take("--header-timeout", duration(&self.header_timeout, Duration::from_millis(1)));
@@ -152,25 +148,10 @@ fn endpoint(url: &str) -> Result<tonic::transport::Endpoint, String> {
         .initial_connection_window_size(4 << 20))
 }
 
-fn read_token(file: &Path) -> Result<MetadataValue<Ascii>, String> {
-    let shown = file.display();
-    let text = std::fs::read_to_string(file).map_err(|error| format!("can't read {shown}: {error}"))?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        let mode =
-            std::fs::metadata(file).map_err(|error| format!("can't read {shown}: {error}"))?.permissions().mode();
-        if mode & 0o007 != 0 {
-            return Err(format!("{shown} is open to everybody (mode {:03o}); chmod 600 it", mode & 0o777));
-        }
-    }
-    let token = text.trim();
-    if token.is_empty() {
-        return Err(format!("{shown} is empty"));
-    }
-    let mut value: MetadataValue<Ascii> = format!("Bearer {token}")
-        .parse()
-        .map_err(|_| format!("{shown} holds characters that can't stand in a header"))?;
+fn bearer(token: &str) -> Result<MetadataValue<Ascii>, String> {
+    let parsed = format!("Bearer {token}").parse();
+    let mut value: MetadataValue<Ascii> =
+        parsed.map_err(|_| "holds characters that can't stand in a header".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -206,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_default_works() {
-        let config = args(&[]).validate().unwrap();
+        let config = args(&[]).validate(None).unwrap();
         assert_eq!(config.max_body_size, 200 << 20);
         assert_eq!(config.header_timeout, Duration::from_secs(30));
         assert!(config.threads >= 1);
@@ -217,16 +198,14 @@ mod tests {
     fn every_bad_setting_is_reported_at_once() {
         let complaints = args(&[
             "--control-plane=https://x/y",
-            "--token-file=/nowhere/at/all",
             "--max-body-size=much",
             "--grace=-1s",
             "--max-connections=0",
             "--admin-listen=127.0.0.1:8080",
         ])
-        .validate()
+        .validate(Some("line\nbreak"))
         .unwrap_err();
-        let starts =
-            ["--control-plane: ", "--token-file: ", "--max-body-size: ", "--grace: ", "--max-conn", "--admin-"];
+        let starts = ["--control-plane: ", "token: ", "--max-body-size: ", "--grace: ", "--max-conn", "--admin-"];
         assert_eq!(complaints.len(), starts.len(), "{complaints:?}");
         for (complaint, start) in complaints.iter().zip(starts) {
             assert!(complaint.starts_with(start), "{complaint}");

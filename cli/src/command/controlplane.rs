@@ -6,10 +6,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::failure::{Failure, Outcome};
 use crate::process::{announce, bind, bound};
+use crate::token::Role;
 
 /// Checks the whole configuration before anything is started.
-pub(crate) fn check(args: &ControlPlaneArgs) -> Result<Config, Failure> {
-    args.validate().map_err(|complaints| Failure::complaints(&complaints))
+pub(crate) fn check(role: &Role<ControlPlaneArgs>) -> Result<Config, Failure> {
+    match (role.token.read(), role.args.validate(None)) {
+        (Err(token), Err(mut complaints)) => {
+            complaints.push(token);
+            Err(Failure::complaints(&complaints))
+        }
+        (Err(token), Ok(_)) => Err(Failure::complaints(&[token])),
+        (Ok(token), _) => role.args.validate(token.as_deref()).map_err(|complaints| Failure::complaints(&complaints)),
+    }
 }
 
 /// Binds, says where, and runs until `shutdown`.

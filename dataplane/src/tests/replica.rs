@@ -39,7 +39,7 @@ impl Replica {
         let url = format!("http://{}", control.addr);
         let always = ["test", "--control-plane", url.as_str()];
         let args = Cli::parse_from(always.into_iter().chain(flags.iter().copied())).args;
-        let config = args.validate().unwrap();
+        let config = args.validate(None).unwrap();
         let traffic = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (addr, admin_addr) = (traffic.local_addr().unwrap(), admin.local_addr().unwrap());

@@ -127,11 +127,18 @@ impl Kind {
             Json::Bool(flag) => flag.to_string(),
             Json::Null => "none".to_owned(),
             Json::Array(items) => {
-                let texts: Option<Vec<&str>> = items.iter().map(Json::as_str).collect();
-                match (self, texts) {
-                    (Kind::Words(_) | Kind::Headers, Some(texts)) => texts.join(","),
-                    (_, Some(_)) => return Err(self.invalid("list".to_owned())),
-                    (_, None) => return Err(self.invalid("list with an item that is not a string".to_owned())),
+                let is_list = matches!(self, Kind::Words(_) | Kind::Headers);
+                // `[connect, 502]`: a bare number is the word that it looks like.
+                let word = |item: &Json| match item {
+                    Json::String(text) => Some(text.clone()),
+                    Json::Number(number) => Some(number.to_string()),
+                    _ => None,
+                };
+                let words: Option<Vec<String>> = items.iter().map(word).collect();
+                match words {
+                    Some(words) if is_list => words.join(","),
+                    Some(_) => return Err(self.invalid("list".to_owned())),
+                    None => return Err(self.invalid("list with an item that is not a word".to_owned())),
                 }
             }
             Json::Object(_) => return Err(self.invalid("object".to_owned())),
@@ -324,6 +331,8 @@ mod tests {
         }
         let words = Kind::Words(&["connect", "502"]);
         assert_eq!(words.parse_json(&json!(["502", "connect"])).unwrap(), Value::Words(vec!["502", "connect"]));
+        assert_eq!(words.parse_json(&json!([502])).unwrap(), Value::Words(vec!["502"]));
+        assert!(words.parse_json(&json!([["502"]])).is_err());
         assert_eq!(words.parse_text("none").unwrap(), Value::Words(vec![]));
         assert!(words.parse_text("502,502").is_err());
     }

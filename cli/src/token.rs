@@ -1,0 +1,73 @@
+//! The token that the control plane's callers show: read here, in one place, for every role and every operator verb.
+
+use std::path::{Path, PathBuf};
+
+/// Where the token is. With neither there is none.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct TokenArgs {
+    /// File with the token that the control plane asks of its callers; it must not be open to everybody
+    #[arg(long, env = "ROUTER_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// A role of the router with the token that it asks for or shows.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Role<T: clap::Args> {
+    #[command(flatten)]
+    pub(crate) token: TokenArgs,
+    #[command(flatten)]
+    pub(crate) args: T,
+}
+
+impl TokenArgs {
+    /// The token; `Err` says what is wrong without repeating anything of the file.
+    pub(crate) fn read(&self) -> Result<Option<String>, String> {
+        read(self.token_file.as_deref())
+    }
+}
+
+/// The token of a file, else of `ROUTER_TOKEN`. There is no flag for the token itself: other users could see it.
+pub(crate) fn read(file: Option<&Path>) -> Result<Option<String>, String> {
+    let Some(path) = file else {
+        let token = std::env::var("ROUTER_TOKEN").unwrap_or_default();
+        return Ok((!token.trim().is_empty()).then(|| token.trim().to_owned()));
+    };
+    let complain = |problem: &str| format!("--token-file {}: {problem}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| complain(&error.to_string()))?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let mode = std::fs::metadata(path).map_err(|error| complain(&error.to_string()))?.permissions().mode();
+        if mode & 0o007 != 0 {
+            return Err(complain(&format!("open to everybody (mode {:03o}); chmod 600 it", mode & 0o777)));
+        }
+    }
+    match text.trim() {
+        "" => Err(complain("empty; expected the token alone in the file")),
+        token => Ok(Some(token.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_wins_and_a_bad_one_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(read(Some(&path)).unwrap_err().starts_with("--token-file "));
+        std::fs::write(&path, "secret-secret-secret\n").unwrap();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+            assert!(read(Some(&path)).unwrap_err().contains("chmod 600"));
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        assert_eq!(read(Some(&path)).unwrap().as_deref(), Some("secret-secret-secret"));
+        std::fs::write(&path, " \n").unwrap();
+        assert!(!read(Some(&path)).unwrap_err().contains("secret"));
+    }
+}
