@@ -194,6 +194,8 @@ impl Fleet {
             tracing::info!(route = %change.route, action = ?change.action, "route changed");
         }
         self.pools.store(Arc::new(pools));
+        // Once more: a pool that woke the publisher before this line was not in its list yet.
+        self.context.publish.notify_one();
     }
 
     /// Publishes what has changed in pools since the last call.

@@ -148,9 +148,8 @@ impl Pool {
             Grant { lease, backend: id, mode: v1::Mode::LeastConn, dp_rank: None, write: None, after_commit: 0 };
         if let Some(session) = asked.fingerprint {
             self.bind(state, session, change, &mut grant, now);
-        } else {
-            state.next_spread();
         }
+        state.next_spread();
         self.metrics.granted(grant.mode);
         self.after_load_change(state);
         let retries = u32::try_from(asked.tried.len()).unwrap_or(u32::MAX);

@@ -172,11 +172,14 @@ impl State {
             tried,
             context_tokens: asked.context_tokens,
             is_queued,
-            spread: asked.fingerprint.map_or(self.spread, router_policy::ids::Fingerprint::spread),
+            spread: match asked.fingerprint {
+                Some(session) if self.options.affinity == Affinity::Binding => session.spread(),
+                _ => self.spread,
+            },
         }
     }
 
-    /// Another value for the next request without a session.
+    /// Another value for the next request that is not bound.
     pub(super) fn next_spread(&mut self) {
         self.spread = self.spread.wrapping_add(1);
     }
