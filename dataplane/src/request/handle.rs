@@ -71,7 +71,8 @@ pub(crate) async fn handle(
         tally: Tally::new(Arc::clone(&proxy.metrics)),
         shape: Shape::OpenAi,
     };
-    let answered = exchange.run(request, &client_ip, &request_id).await;
+    // In a box of its own, so that a stream does not hold on to the room that was needed before its head.
+    let answered = Box::pin(exchange.run(request, &client_ip, &request_id)).await;
     let Exchange { routed, mut tally, shape, .. } = exchange;
     let mut response = match answered {
         Ok(Answer { response, conn, lease, silence }) => {

@@ -26,6 +26,8 @@ use tokio_util::sync::CancellationToken;
 const IDLE_MAX: Duration = Duration::from_millis(3500);
 /// Idle connections kept per backend. More than a burst needs only cost file descriptors.
 const IDLE_PER_BACKEND: usize = 256;
+/// Read from a backend at once, in bytes. Half of hyper's own choice: a slow stream holds one for as long as it lasts.
+const READ_BUFFER: usize = 4096;
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 type Driver = http1::Connection<TokioIo<TcpStream>, Full<Bytes>>;
@@ -52,7 +54,8 @@ impl Conn {
     async fn open(backend: &Arc<str>, connect_timeout: Duration) -> io::Result<Box<Self>> {
         let socket = tokio::time::timeout(connect_timeout, TcpStream::connect(backend.as_ref())).await??;
         socket.set_nodelay(true)?;
-        let handshake = http1::Builder::new().handshake(TokioIo::new(socket)).await;
+        let handshake =
+            http1::Builder::new().read_buf_exact_size(Some(READ_BUFFER)).handshake(TokioIo::new(socket)).await;
         let (sender, driver) = handshake.map_err(io::Error::other)?;
         Ok(Box::new(Self {
             backend: Arc::clone(backend),
