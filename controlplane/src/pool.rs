@@ -168,7 +168,7 @@ impl Pool {
     pub fn transfer(&self, op: u64, failed: &Failed, asked: Asked, caller: &Arc<Caller>) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
-        self.end_lease(&mut state, failed.lease, now);
+        self.end_lease_of(&mut state, failed.lease, caller, now);
         self.metrics.transfers.inc();
         if state.record_failure(&failed.backend, failed.is_connect, now) {
             self.after_condition_change(&mut state, &failed.backend, now);
@@ -178,11 +178,11 @@ impl Pool {
         self.serve_waiters(&mut state, now);
     }
 
-    /// Gives a lease back. Unknown leases are passed over: each is given back once.
-    pub fn release(&self, lease: LeaseId, has_failed: bool) {
+    /// Gives a lease back. Unknown leases are passed over, for each is given back once; so are another replica's.
+    pub fn release(&self, lease: LeaseId, caller: &Caller, has_failed: bool) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
-        if let Some(backend) = self.end_lease(&mut state, lease, now) {
+        if let Some(backend) = self.end_lease_of(&mut state, lease, caller, now) {
             if has_failed {
                 state.record_failure(&backend, false, now);
             }

@@ -48,8 +48,17 @@ async fn recover(fleet: Arc<Fleet>) {
 
 async fn watch_silence(fleet: Arc<Fleet>) {
     let every = (fleet.lease_ttl / 20).max(Duration::from_millis(20));
+    let clock = fleet.context.clock;
     loop {
+        let before = clock.now();
         tokio::time::sleep(every).await;
+        let slept = clock.now().since(before);
+        // A process that stood still (stopped, starved) has heard nobody. That is no silence of theirs: what they said
+        // lies unread, and dropping their leases would give slots away that are in use.
+        if let Some(stood_still) = slept.checked_sub(2 * every) {
+            tracing::warn!(ms = stood_still.as_millis(), "the control plane stood still; replicas get that time back");
+            fleet.replicas.pardon(slept);
+        }
         fleet.give_up_silent().await;
     }
 }

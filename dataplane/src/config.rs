@@ -39,6 +39,9 @@ pub struct DataplaneArgs {
     /// Longest silence while a request's body comes in
     #[arg(long, env = "ROUTER_BODY_TIMEOUT", default_value = "30s", value_name = "TIME")]
     pub body_timeout: String,
+    /// How long a client may leave its answer unread before its connection is closed and its slot given back
+    #[arg(long, env = "ROUTER_READ_TIMEOUT", default_value = "60s", value_name = "TIME")]
+    pub read_timeout: String,
     /// At shutdown: time for running streams to end
     #[arg(long, env = "ROUTER_GRACE", default_value = "30s", value_name = "TIME")]
     pub grace: String,
@@ -62,6 +65,7 @@ pub struct Config {
     pub(crate) max_connections: usize,
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
+    pub(crate) read_timeout: Duration,
     pub(crate) grace: Duration,
     pub(crate) drain_delay: Duration,
 }
@@ -76,6 +80,7 @@ impl DataplaneArgs {
         let header_timeout =
             complaints.take("--header-timeout", duration(&self.header_timeout, Duration::from_millis(1)));
         let body_timeout = complaints.take("--body-timeout", duration(&self.body_timeout, Duration::from_millis(1)));
+        let read_timeout = complaints.take("--read-timeout", duration(&self.read_timeout, Duration::from_millis(1)));
         let grace = complaints.take("--grace", duration(&self.grace, Duration::ZERO));
         let drain_delay = complaints.take("--drain-delay", duration(&self.drain_delay, Duration::ZERO));
         if self.max_connections == 0 {
@@ -88,12 +93,13 @@ impl DataplaneArgs {
             0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             some => some,
         };
-        match (control_plane, max_body_size, header_timeout, body_timeout, grace, drain_delay) {
+        match (control_plane, max_body_size, header_timeout, body_timeout, read_timeout, grace, drain_delay) {
             (
                 Some(control_plane),
                 Some(max_body_size),
                 Some(header_timeout),
                 Some(body_timeout),
+                Some(read_timeout),
                 Some(grace),
                 Some(drain_delay),
             ) if complaints.0.is_empty() => Ok(Config {
@@ -106,6 +112,7 @@ impl DataplaneArgs {
                 max_connections: self.max_connections,
                 header_timeout,
                 body_timeout,
+                read_timeout,
                 grace,
                 drain_delay,
             }),

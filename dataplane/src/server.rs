@@ -5,3 +5,4 @@ pub(crate) mod accept;
 pub(crate) mod admin;
 pub(crate) mod drain;
 pub(crate) mod readiness;
+mod stall;

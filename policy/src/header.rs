@@ -58,7 +58,11 @@ pub fn strip_request<'a>(
 }
 
 /// Takes out of a backend's response what a client must not see. `Content-Length` stays: the body is passed on as it is.
+/// Beside a `Transfer-Encoding` it is not the body's length (RFC 9112 §6.3) and would cut the body short.
 pub fn strip_response(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     strip_hop_by_hop(headers);
     strip_routed(headers);
 }
@@ -152,5 +156,8 @@ mod tests {
         ]);
         strip_response(&mut headers);
         assert_eq!(names(&headers), ["content-length", "x-request-id"]);
+        let mut chunked = map(&[("content-length", "2"), ("transfer-encoding", "chunked"), ("x-request-id", "r")]);
+        strip_response(&mut chunked);
+        assert_eq!(names(&chunked), ["x-request-id"]);
     }
 }

@@ -131,7 +131,7 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
     for v1::ClientOp { op, kind } in ops {
         match kind {
             Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, &acquire, caller),
-            Some(Kind::Release(release)) => end(&pools, &release),
+            Some(Kind::Release(release)) => end(&pools, &release, caller),
             Some(Kind::Cancel(cancel)) => {
                 for pool in pools.values() {
                     pool.cancel(caller.stream, cancel.target);
@@ -170,13 +170,13 @@ fn start_transfer(pools: &Pools, op: u64, transfer: v1::Transfer, caller: &Arc<C
     }
 }
 
-fn end(pools: &Pools, release: &v1::Release) {
+fn end(pools: &Pools, release: &v1::Release, caller: &Caller) {
     let has_failed = matches!(
         v1::Outcome::try_from(release.outcome),
         Ok(v1::Outcome::ConnectFailed | v1::Outcome::StreamBroken | v1::Outcome::BackendError | v1::Outcome::Timeout)
     );
     if let Some(pool) = find(pools, &release.route) {
-        pool.release(LeaseId(release.lease), has_failed);
+        pool.release(LeaseId(release.lease), caller, has_failed);
     }
 }
 

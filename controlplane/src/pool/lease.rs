@@ -100,6 +100,18 @@ impl Pool {
         }
     }
 
+    /// Ends a lease at a replica's word, if it is that replica's own: a slot that is still in use elsewhere stays counted.
+    pub(super) fn end_lease_of(
+        &self,
+        state: &mut State,
+        lease: LeaseId,
+        caller: &Caller,
+        now: Tick,
+    ) -> Option<BackendId> {
+        let is_own = state.leases.get(&lease).is_some_and(|held| held.replica == caller.replica);
+        if is_own { self.end_lease(state, lease, now) } else { None }
+    }
+
     /// Ends a lease; its backend, when there was one.
     pub(super) fn end_lease(&self, state: &mut State, lease: LeaseId, now: Tick) -> Option<BackendId> {
         let ended = state.leases.remove(&lease)?;

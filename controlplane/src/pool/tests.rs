@@ -100,7 +100,7 @@ impl Bench {
     }
 
     fn release(&self, granted: &v1::Granted) {
-        self.pool.release(LeaseId(granted.lease), false);
+        self.pool.release(LeaseId(granted.lease), &self.caller, false);
     }
 }
 
@@ -213,6 +213,23 @@ async fn a_transfer_is_one_step_and_a_connect_error_takes_the_backend_out() {
     assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::NoMoreBackends));
     bench.ask(Asked::default());
     assert_eq!(bench.granted().await.backend, second.backend);
+}
+
+#[tokio::test]
+async fn a_replica_ends_no_lease_of_another() {
+    let mut bench = Bench::new(1, json!({"max_concurrency": 1})).await;
+    bench.ask(Asked::default());
+    let granted = bench.granted().await;
+    let (other, mut heard) = stream("r2", 2);
+    bench.pool.release(LeaseId(granted.lease), &other, false);
+    assert_eq!(bench.loads(), [1]);
+    let failed =
+        Failed { lease: LeaseId(granted.lease), backend: BackendId::new(&granted.backend).unwrap(), is_connect: false };
+    bench.pool.transfer(5, &failed, Asked::default(), &other);
+    assert_eq!(bench.loads(), [1]);
+    assert!(heard.try_recv().is_err(), "it waits for the slot");
+    bench.release(&granted);
+    assert!(matches!(heard.recv().await.unwrap().kind, Some(Kind::Granted(_))));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -79,6 +79,9 @@ pub(crate) async fn handle(
             tally.answered(response.status());
             let (mut head, incoming) = response.into_parts();
             headers::for_client(&mut head.headers);
+            // The router's own; hyper lowers it for a client of HTTP/1.0. A backend's 1.0 would end the client's connection,
+            // and with it the difference between an answer's end and its break.
+            head.version = Version::HTTP_11;
             let outcome = if head.status.is_server_error() { Outcome::BackendError } else { Outcome::Complete };
             let pool = Arc::clone(&proxy.pool);
             let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, outcome });

@@ -19,6 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::stall::Stall;
 use crate::request::handle::{Proxy, handle};
 
 /// After an accept error that will not go away by itself (out of file descriptors).
@@ -150,7 +151,8 @@ async fn serve(
         has_asked.store(true, Ordering::Relaxed);
         handle(Arc::clone(&proxy), client_ip.clone(), request)
     });
-    let mut connection = pin!(server.serve_connection(TokioIo::new(socket), service));
+    let mut connection =
+        pin!(server.serve_connection(TokioIo::new(Stall::new(socket, proxy.config.read_timeout)), service));
     // HTTP/1.1 has hyper's own timeout; an HTTP/2 client that never asks for anything is caught here.
     let mut first_request = pin!(tokio::time::sleep(proxy.config.header_timeout));
     let mut is_waiting = true;

@@ -101,8 +101,8 @@ async fn run(steps: Vec<Step>) {
                 }
             }
             Step::Release(pick) if !model.held.is_empty() => {
-                let (lease, _, _) = model.held.swap_remove(pick % model.held.len());
-                bench.pool.release(LeaseId(lease), false);
+                let (lease, _, replica) = model.held.swap_remove(pick % model.held.len());
+                bench.pool.release(LeaseId(lease), if replica { &second } else { &bench.caller }, false);
             }
             Step::Transfer { pick, is_connect } if !model.held.is_empty() => {
                 let (lease, on, replica) = model.held.swap_remove(pick % model.held.len());
