@@ -1,6 +1,6 @@
 //! `routerctl`: the operator's tool, and every role of the router as a process of its own.
 //!
-//! What both planes would share and is not pure lives here: signals, log setup, the allocator, the ports. Data goes to
+//! What both planes would share and is not pure lives here: signals, log setup, the ports. Data goes to
 //! stdout, everything else to stderr.
 
 mod args;
@@ -21,9 +21,6 @@ use clap::Parser as _;
 
 use crate::args::Cli;
 use crate::failure::{Failure, Kind};
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {

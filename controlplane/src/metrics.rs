@@ -10,6 +10,8 @@ use prometheus_client::registry::Registry;
 use router_policy::refusal::Gate;
 use router_proto::v1::{BackendState, Mode};
 
+use crate::store::group_commit::CommitterCounts;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabel {
     route: String,
@@ -53,6 +55,9 @@ pub struct Metrics {
     backend_up: Family<BackendLabel, Gauge>,
     replicas: Gauge,
     database_up: Gauge,
+    writes_waiting: Gauge,
+    writes_dropped: Gauge,
+    grants_provisional: Gauge,
 }
 
 impl Default for Metrics {
@@ -80,6 +85,10 @@ impl Metrics {
         registry.register("backend_up", "1 when the backend is admitted", metrics.backend_up.clone());
         registry.register("replicas", "Dataplane replicas connected", metrics.replicas.clone());
         registry.register("database_up", "1 when the database answers", metrics.database_up.clone());
+        registry.register("binding_writes_waiting", "Bindings not in the database yet", metrics.writes_waiting.clone());
+        registry.register("binding_writes_dropped", "Bindings that could not be kept", metrics.writes_dropped.clone());
+        let provisional = metrics.grants_provisional.clone();
+        registry.register("grants_provisional", "Grants told before their binding was stored", provisional);
         metrics.registry = registry;
         metrics
     }
@@ -101,6 +110,9 @@ impl Metrics {
             backend_up: Family::default(),
             replicas: Gauge::default(),
             database_up: Gauge::default(),
+            writes_waiting: Gauge::default(),
+            writes_dropped: Gauge::default(),
+            grants_provisional: Gauge::default(),
         }
     }
 
@@ -123,7 +135,13 @@ impl Metrics {
     }
 
     /// The text that Prometheus reads, with the state that is only looked at now.
-    pub fn render(&self, backends: &[BackendState], replicas: usize, is_database_up: bool) -> String {
+    pub fn render(
+        &self,
+        backends: &[BackendState],
+        replicas: usize,
+        is_database_up: bool,
+        commits: CommitterCounts,
+    ) -> String {
         for family in [&self.backend_in_flight, &self.backend_limit, &self.backend_up] {
             family.clear();
         }
@@ -136,6 +154,10 @@ impl Metrics {
         }
         self.replicas.set(i64::try_from(replicas).unwrap_or(i64::MAX));
         self.database_up.set(i64::from(is_database_up));
+        let count = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        count(&self.writes_waiting, commits.queued_writes);
+        count(&self.writes_dropped, commits.dropped);
+        count(&self.grants_provisional, commits.provisional);
         let mut text = String::new();
         // Writing to a String does not fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);

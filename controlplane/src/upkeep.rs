@@ -56,7 +56,7 @@ async fn watch_silence(fleet: Arc<Fleet>) {
         // A process that stood still (stopped, starved) has heard nobody. That is no silence of theirs: what they said
         // lies unread, and dropping their leases would give slots away that are in use.
         if let Some(stood_still) = slept.checked_sub(2 * every) {
-            tracing::warn!(ms = stood_still.as_millis(), "the control plane stood still; replicas get that time back");
+            tracing::info!(ms = stood_still.as_millis(), "the control plane stood still; replicas get that time back");
             fleet.replicas.pardon(slept);
         }
         fleet.give_up_silent().await;

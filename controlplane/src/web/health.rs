@@ -35,6 +35,11 @@ async fn readyz(State(fleet): State<Arc<Fleet>>) -> impl IntoResponse {
 
 async fn metrics(State(fleet): State<Arc<Fleet>>) -> impl IntoResponse {
     let backends: Vec<_> = fleet.pools().values().flat_map(|pool| pool.backend_states()).collect();
-    let text = fleet.metrics.render(&backends, fleet.replicas.connected(), fleet.store_health.is_ok());
+    let text = fleet.metrics.render(
+        &backends,
+        fleet.replicas.connected(),
+        fleet.store_health.is_ok(),
+        fleet.context.committer.counts(),
+    );
     ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
 }
