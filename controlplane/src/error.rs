@@ -8,7 +8,7 @@ use crate::store::{OpenError, StoreError};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database can't be opened.
-    #[error("{0}")]
+    #[error(transparent)]
     Open(#[from] OpenError),
     /// The database failed while the stored state was read.
     #[error("read stored state: {0}")]

@@ -71,9 +71,11 @@ impl Pool {
             .filter(|(lease, known)| known.replica == *replica && !reported.contains_key(lease))
             .map(|(lease, _)| *lease)
             .collect();
-        for lease in ended {
-            self.end_lease(&mut state, lease, now);
-        }
+        state.in_bulk(|state| {
+            for lease in ended {
+                self.end_lease(state, lease, now);
+            }
+        });
         for held in held {
             if !state.leases.contains_key(&held.lease) {
                 take_up(&mut state, held.lease, &held.backend, replica, held.fingerprint);
@@ -124,9 +126,11 @@ impl Pool {
         let mut state = self.state.lock();
         let ended: Vec<LeaseId> =
             state.leases.iter().filter(|(_, lease)| &*lease.replica == replica).map(|(lease, _)| *lease).collect();
-        for lease in &ended {
-            self.end_lease(&mut state, *lease, now);
-        }
+        state.in_bulk(|state| {
+            for lease in &ended {
+                self.end_lease(state, *lease, now);
+            }
+        });
         self.serve_waiters(&mut state, now);
         ended.len()
     }

@@ -36,6 +36,8 @@ pub(super) struct State {
     /// Spreads requests without a session.
     spread: u64,
     total_in_flight: u32,
+    /// See [`State::in_bulk`].
+    is_in_bulk: bool,
 }
 
 impl State {
@@ -53,6 +55,7 @@ impl State {
             next_change: None,
             spread: 0,
             total_in_flight: 0,
+            is_in_bulk: false,
         }
     }
 
@@ -99,6 +102,15 @@ impl State {
         self.views.push(view);
         self.slots.insert(id.clone(), slot);
         slot
+    }
+
+    /// Ends leases in bulk with `end`. Removed backends that hold nothing any more are forgotten once, after all: a walk over
+    /// every slot for each lease would hold the lock for very long.
+    pub(super) fn in_bulk(&mut self, end: impl FnOnce(&mut Self)) {
+        self.is_in_bulk = true;
+        end(self);
+        self.is_in_bulk = false;
+        self.free_removed();
     }
 
     /// Forgets removed backends that hold nothing. Slots move together, so nothing may keep a slot over this call.
@@ -203,6 +215,7 @@ impl State {
             view.in_flight = step(view.in_flight);
         }
         let is_empty_and_removed = !is_in
+            && !self.is_in_bulk
             && self.backends.get(slot).is_some_and(|backend| backend.is_removed)
             && self.views.get(slot).is_some_and(|view| view.in_flight == 0);
         if is_empty_and_removed {

@@ -55,7 +55,7 @@ impl Answer {
             }
             Error::NoDefaultRoute => {
                 (status, kinds, code) = (StatusCode::NOT_FOUND, NOT_FOUND, "no_default_route");
-                "no default route; call /<route>/v1/..., or make one the default: routerctl route set <route> default=true"
+                "no default route; call /<route>/v1/..., or make one the default: routerctl route set <route> --default true"
                     .to_owned()
             }
             Error::BadPath => {

@@ -111,13 +111,9 @@ async fn streams_outlive_the_link_and_the_next_hello_tells_of_them() {
 
 #[tokio::test]
 async fn the_token_goes_with_every_call() {
-    let file = std::env::temp_dir().join(format!("router-token-{}", uuid::Uuid::new_v4()));
-    std::fs::write(&file, "t0p\n").unwrap();
-    #[cfg(unix)]
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let control = Control::start(vec![route("chat", &[])]).await;
-    let _replica = Replica::start(&control, &["--token-file", file.to_str().unwrap()]).await;
-    std::fs::remove_file(&file).unwrap();
+    let (_replica, ready) = Replica::launch_with(&control, &[], Some("t0p")).await;
+    super::soon("ready", ready).await.unwrap();
     assert_eq!(control.token_seen().as_deref(), Some("Bearer t0p"));
 }
 

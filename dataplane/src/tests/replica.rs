@@ -36,10 +36,19 @@ impl Replica {
 
     /// Started; the receiver says when it is ready.
     pub(super) async fn launch(control: &Control, flags: &[&str]) -> (Self, oneshot::Receiver<()>) {
+        Self::launch_with(control, flags, None).await
+    }
+
+    /// The same, with a token for the control plane.
+    pub(super) async fn launch_with(
+        control: &Control,
+        flags: &[&str],
+        token: Option<&str>,
+    ) -> (Self, oneshot::Receiver<()>) {
         let url = format!("http://{}", control.addr);
         let always = ["test", "--control-plane", url.as_str()];
         let args = Cli::parse_from(always.into_iter().chain(flags.iter().copied())).args;
-        let config = args.validate(None).unwrap();
+        let config = args.validate(token).unwrap();
         let traffic = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (addr, admin_addr) = (traffic.local_addr().unwrap(), admin.local_addr().unwrap());
