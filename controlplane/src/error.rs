@@ -26,7 +26,7 @@ pub enum Error {
     },
 }
 
-/// Why an operator's call is turned down. Nothing was changed.
+/// Why an operator's call is turned down. But for `Unfinished`, nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// A document or a value is not valid.
@@ -56,6 +56,9 @@ pub enum AdminError {
         /// Its name.
         name: String,
     },
+    /// Its task ended before the change did.
+    #[error("the change did not come to its end; look at the control plane's log")]
+    Unfinished,
     /// The database failed; the call may be repeated.
     #[error("{0}")]
     Store(#[from] StoreError),

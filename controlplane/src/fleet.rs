@@ -57,6 +57,9 @@ pub struct Fleet {
     complaints: Mutex<BTreeMap<RouteName, Vec<String>>>,
     /// A hello and the end of silent replicas exclude each other: neither may see the other half done.
     roll_call: Mutex<()>,
+    /// Reading a pool for the snapshot and putting it there are one step: an older reading must not overwrite a newer one,
+    /// nor bring a removed route back.
+    publishing: Mutex<()>,
     streams: std::sync::atomic::AtomicU64,
     shutdown: CancellationToken,
 }

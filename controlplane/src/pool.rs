@@ -202,6 +202,7 @@ impl Pool {
             let refusal = state.queue_timeout_refusal(&waiter.asked);
             self.metrics.refused(refusal.gate);
             waiter.caller.refuse(waiter.op, refusal);
+            self.after_load_change(&state);
         }
         state.next_event()
     }

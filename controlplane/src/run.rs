@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 
 use crate::clock::Clock;
@@ -31,6 +32,8 @@ use crate::store::health::StoreHealth;
 use crate::store::write_behind::Journal;
 use crate::{store, upkeep, web};
 
+/// Largest message from a replica: a `Hello` with very many leases.
+const MESSAGE_MAX: usize = 64 << 20;
 /// How long connections may take to end at shutdown.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -59,12 +62,13 @@ pub async fn run(
 
     let check = TokenCheck::new(config.token.as_deref());
     let coordinator = CoordinatorService { fleet: Arc::clone(&fleet), tracker: tracker.clone() };
-    let admin = AdminService { fleet: Arc::clone(&fleet), started: Instant::now() };
+    let coordinator = CoordinatorServer::new(coordinator).max_decoding_message_size(MESSAGE_MAX);
+    let admin = AdminService { fleet: Arc::clone(&fleet), tracker: tracker.clone(), started: Instant::now() };
     let grpc = Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(5)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        .add_service(CoordinatorServer::with_interceptor(coordinator, check.clone()))
+        .add_service(InterceptedService::new(coordinator, check.clone()))
         .add_service(AdminServer::with_interceptor(admin, check))
         .serve_with_incoming_shutdown(TcpListenerStream::new(listeners.grpc), stop.clone().cancelled_owned());
     let http = axum::serve(listeners.http, web::health::router(Arc::clone(&fleet)))

@@ -175,6 +175,7 @@ impl Admission {
                 fingerprint: ask.fingerprint,
                 // The control plane ends the wait itself; this is for one that is connected but stuck.
                 give_up_at: deadline + link::STUCK_AFTER,
+                queue_timeout: ask.queue_timeout,
             };
             if let Some(ticket) = link.enter(waiter) {
                 let acquire = ask.message(started);

@@ -173,6 +173,7 @@ impl Fleet {
 
     /// Takes up specs that are stored already.
     pub(super) fn use_specs(&self, changes: &[RouteChange], next: &Specs) {
+        let _alone = self.publishing.lock();
         let mut pools = super::Pools::clone(&self.pools.load());
         for change in changes {
             self.complaints.lock().remove(&change.route);
@@ -200,6 +201,7 @@ impl Fleet {
 
     /// Publishes what has changed in pools since the last call.
     pub fn publish_dirty(&self) {
+        let _alone = self.publishing.lock();
         for pool in self.pools.load().values() {
             if pool.take_dirty() {
                 self.hub.put_route(pool.message());

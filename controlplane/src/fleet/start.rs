@@ -1,6 +1,6 @@
 //! From the stored state to a running fleet.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::probe::schedule::Prober;
 use crate::replicas::Replicas;
 use crate::snapshot::SnapshotHub;
 use crate::store::health::StoreHealth;
-use crate::store::{MarkKind, MarkRow, Store, Stored};
+use crate::store::{LeaseRow, MarkKind, MarkRow, ReplicaRow, Store, Stored};
 
 /// What a fleet is made of.
 pub struct Parts {
@@ -60,7 +60,7 @@ impl Fleet {
             store_health: parts.store_health,
             context: parts.context,
             hub: parts.hub,
-            replicas: Replicas::new(stored.replicas, now),
+            replicas: Replicas::new(remembered(stored.replicas, &stored.leases), now),
             metrics: Metrics::new(),
             lease_ttl: parts.lease_ttl,
             pools: ArcSwap::default(),
@@ -69,6 +69,7 @@ impl Fleet {
             specs: tokio::sync::Mutex::new(BTreeMap::new()),
             complaints: Mutex::default(),
             roll_call: Mutex::default(),
+            publishing: Mutex::default(),
             streams: std::sync::atomic::AtomicU64::new(0),
             shutdown: parts.shutdown,
         };
@@ -112,6 +113,19 @@ impl Fleet {
             MarkKind::Unhealthy => pool.restore_unhealthy(&mark.backend, &mark.reason),
         }
     }
+}
+
+/// The replicas of the last start. One whose hello could not be stored is known by its leases alone; it must be given up
+/// as well when it stays away, or they would count for ever.
+fn remembered(mut replicas: Vec<ReplicaRow>, leases: &[LeaseRow]) -> Vec<ReplicaRow> {
+    let mut known: HashSet<String> = replicas.iter().map(|row| row.replica.clone()).collect();
+    for lease in leases {
+        if known.insert(lease.replica.clone()) {
+            let replica = lease.replica.clone();
+            replicas.push(ReplicaRow { replica, version: String::new(), listen: String::new(), last_seen_unix_ms: 0 });
+        }
+    }
+    replicas
 }
 
 fn read_document(document: &str) -> (Option<RouteSpec>, Vec<String>) {

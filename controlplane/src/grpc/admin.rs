@@ -14,6 +14,7 @@ use futures_core::Stream;
 use router_proto::v1;
 use router_proto::v1::admin_server::Admin;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
 use crate::error::AdminError;
@@ -23,8 +24,23 @@ use crate::fleet::Fleet;
 pub struct AdminService {
     /// The state.
     pub fleet: Arc<Fleet>,
+    /// Runs changes to their end.
+    pub tracker: TaskTracker,
     /// When this process started.
     pub started: Instant,
+}
+
+impl AdminService {
+    /// Carries a change out to its end, also when its caller goes away or gives up in the middle: what was stored must be
+    /// taken up too.
+    async fn change<T, F>(&self, change: impl FnOnce(Arc<Fleet>) -> F + Send) -> Result<Response<T>, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, AdminError>> + Send + 'static,
+    {
+        let ended = self.tracker.spawn(change(Arc::clone(&self.fleet))).await;
+        reply(ended.unwrap_or(Err(AdminError::Unfinished)))
+    }
 }
 
 /// Wraps an answer, or turns an error into a status.
@@ -35,7 +51,7 @@ fn reply<T>(result: Result<T, AdminError>) -> Result<Response<T>, Status> {
 #[tonic::async_trait]
 impl Admin for AdminService {
     async fn apply(&self, request: Request<v1::ApplyRequest>) -> Result<Response<v1::ApplyReply>, Status> {
-        reply(route::apply(&self.fleet, request.into_inner()).await)
+        self.change(|fleet| async move { route::apply(&fleet, request.into_inner()).await }).await
     }
 
     async fn export(&self, request: Request<v1::ExportRequest>) -> Result<Response<v1::ExportReply>, Status> {
@@ -53,40 +69,40 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::RemoveRouteRequest>,
     ) -> Result<Response<v1::RemoveRouteReply>, Status> {
-        reply(route::remove(&self.fleet, &request.into_inner()).await)
+        self.change(|fleet| async move { route::remove(&fleet, &request.into_inner()).await }).await
     }
 
     async fn set_route(&self, request: Request<v1::SetRouteRequest>) -> Result<Response<v1::SetRouteReply>, Status> {
-        reply(route::set(&self.fleet, request.into_inner()).await)
+        self.change(|fleet| async move { route::set(&fleet, request.into_inner()).await }).await
     }
 
     async fn add_backend(
         &self,
         request: Request<v1::AddBackendRequest>,
     ) -> Result<Response<v1::AddBackendReply>, Status> {
-        reply(backend::add(&self.fleet, request.into_inner()).await)
+        self.change(|fleet| async move { backend::add(&fleet, request.into_inner()).await }).await
     }
 
     async fn set_backend(
         &self,
         request: Request<v1::SetBackendRequest>,
     ) -> Result<Response<v1::SetBackendReply>, Status> {
-        reply(backend::set(&self.fleet, request.into_inner()).await)
+        self.change(|fleet| async move { backend::set(&fleet, request.into_inner()).await }).await
     }
 
     async fn remove_backend(
         &self,
         request: Request<v1::RemoveBackendRequest>,
     ) -> Result<Response<v1::RemoveBackendReply>, Status> {
-        reply(backend::remove(&self.fleet, &request.into_inner()).await)
+        self.change(|fleet| async move { backend::remove(&fleet, &request.into_inner()).await }).await
     }
 
     async fn set_drain(&self, request: Request<v1::SetDrainRequest>) -> Result<Response<v1::SetDrainReply>, Status> {
-        reply(backend::set_drain(&self.fleet, request.into_inner()).await)
+        self.change(|fleet| async move { backend::set_drain(&fleet, request.into_inner()).await }).await
     }
 
     async fn set_ban(&self, request: Request<v1::SetBanRequest>) -> Result<Response<v1::SetBanReply>, Status> {
-        reply(backend::set_ban(&self.fleet, request.into_inner()).await)
+        self.change(|fleet| async move { backend::set_ban(&fleet, request.into_inner()).await }).await
     }
 
     type WatchBackendsStream = Pin<Box<dyn Stream<Item = Result<v1::BackendStates, Status>> + Send>>;
@@ -111,11 +127,11 @@ impl Admin for AdminService {
         &self,
         request: Request<v1::ForgetSessionsRequest>,
     ) -> Result<Response<v1::ForgetSessionsReply>, Status> {
-        reply(session::forget(&self.fleet, &request.into_inner()).await)
+        self.change(|fleet| async move { session::forget(&fleet, &request.into_inner()).await }).await
     }
 
     async fn add_key(&self, request: Request<v1::AddKeyRequest>) -> Result<Response<v1::AddKeyReply>, Status> {
-        reply(key::add(&self.fleet, &request.into_inner()).await)
+        self.change(|fleet| async move { key::add(&fleet, &request.into_inner()).await }).await
     }
 
     async fn list_keys(&self, _: Request<v1::ListKeysRequest>) -> Result<Response<v1::ListKeysReply>, Status> {
@@ -123,7 +139,7 @@ impl Admin for AdminService {
     }
 
     async fn revoke_key(&self, request: Request<v1::RevokeKeyRequest>) -> Result<Response<v1::RevokeKeyReply>, Status> {
-        reply(key::revoke(&self.fleet, &request.into_inner()).await)
+        self.change(|fleet| async move { key::revoke(&fleet, &request.into_inner()).await }).await
     }
 
     async fn get_status(&self, _: Request<v1::GetStatusRequest>) -> Result<Response<v1::GetStatusReply>, Status> {

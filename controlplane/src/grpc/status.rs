@@ -11,7 +11,7 @@ impl From<AdminError> for Status {
             AdminError::NotFound { .. } => Code::NotFound,
             AdminError::Exists { .. } => Code::AlreadyExists,
             AdminError::Store(store) if store.is_transient() => Code::Unavailable,
-            AdminError::Store(_) => Code::Internal,
+            AdminError::Store(_) | AdminError::Unfinished => Code::Internal,
         };
         Status::new(code, error.to_string())
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use router_policy::health::round::Probe;
 use router_policy::ids::{BackendId, Fingerprint};
+use router_policy::refusal::{Gate, Refusal};
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
 
@@ -25,12 +26,12 @@ impl Pool {
         self.after_load_change(&state);
     }
 
-    /// Refuses everyone in the queue: the route is going away.
+    /// Refuses everyone in the queue, and whoever comes later by an older list of routes: the route is going away.
     pub fn close(&self) {
         let mut state = self.state.lock();
+        state.is_closed = true;
         for waiter in state.waiters.drain() {
-            let gate = router_policy::refusal::Gate::UnknownRoute;
-            waiter.caller.refuse(waiter.op, router_policy::refusal::Refusal { gate, in_flight: 0, limit: 0 });
+            waiter.caller.refuse(waiter.op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 });
         }
         self.metrics.retire();
     }

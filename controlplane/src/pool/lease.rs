@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use router_policy::admit::{self, Binding as BindingChange, Decision, Slot};
 use router_policy::ids::{BackendId, Fingerprint, LeaseId};
+use router_policy::refusal::{Gate, Refusal};
 use router_policy::tick::Tick;
 use router_proto::v1;
 use router_proto::v1::server_op::Kind;
@@ -38,6 +39,10 @@ struct Grant {
 impl Pool {
     /// Decides one request and applies the decision.
     pub(super) fn admit(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
+        if state.is_closed {
+            caller.refuse(op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 });
+            return;
+        }
         if state.refresh(now) {
             self.mark_dirty();
         }
@@ -94,6 +99,7 @@ impl Pool {
                     if let Some(waiter) = state.waiters.remove(at) {
                         self.metrics.refused(refusal.gate);
                         waiter.caller.refuse(waiter.op, refusal);
+                        self.after_load_change(state);
                     }
                 }
             }

@@ -60,11 +60,13 @@ impl Pool {
         self.after_load_change(&state);
     }
 
-    /// Makes this pool's leases of a replica those that the replica reports, no more and no fewer.
+    /// Makes this pool's leases of a replica those that the replica reports, no more and no fewer. Its waiters go: they came
+    /// on a stream that nobody reads any more, and a slot that comes free here would be granted to nobody.
     pub fn reconcile(&self, replica: &Arc<str>, held: &[Held]) {
         let now = self.context.clock.now();
         let reported: HashMap<LeaseId, &Held> = held.iter().map(|held| (held.lease, held)).collect();
         let mut state = self.state.lock();
+        state.waiters.cancel_replica(replica);
         let ended: Vec<LeaseId> = state
             .leases
             .iter()
@@ -120,10 +122,11 @@ impl Pool {
         self.metrics.sessions(state.bindings.len());
     }
 
-    /// Ends everything that a dead replica held; how many leases.
+    /// Ends everything that a dead replica held or waited for; how many leases.
     pub fn drop_replica(&self, replica: &str) -> usize {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
+        state.waiters.cancel_replica(replica);
         let ended: Vec<LeaseId> =
             state.leases.iter().filter(|(_, lease)| &*lease.replica == replica).map(|(lease, _)| *lease).collect();
         state.in_bulk(|state| {
@@ -131,6 +134,7 @@ impl Pool {
                 self.end_lease(state, *lease, now);
             }
         });
+        self.after_load_change(&state);
         self.serve_waiters(&mut state, now);
         ended.len()
     }

@@ -103,7 +103,15 @@ impl Pool {
         let mut found: Vec<_> =
             state.bindings.iter().filter(|(session, binding)| filter.matches(*session, &binding.backend)).collect();
         let total = found.len() as u64;
-        found.sort_by_key(|(session, binding)| (std::cmp::Reverse(binding.last_used_unix_ms), *session));
+        let order = |(session, binding): &(Fingerprint, &super::binding::Binding)| {
+            (std::cmp::Reverse(binding.last_used_unix_ms), *session)
+        };
+        // Under the pool's lock: what is not shown is not sorted.
+        if limit > 0 && limit < found.len() {
+            found.select_nth_unstable_by_key(limit - 1, order);
+            found.truncate(limit);
+        }
+        found.sort_unstable_by_key(order);
         found.truncate(limit);
         let message =
             |route: &RouteName, (session, binding): &(Fingerprint, &super::binding::Binding)| v1::SessionState {

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub bindings: BindingTable,
     pub leases: HashMap<LeaseId, Lease>,
     pub waiters: Waiters,
+    /// The route is gone: nobody may enter any more.
+    pub is_closed: bool,
     /// When the conditions of some backend change by time alone.
     next_change: Option<Tick>,
     /// Spreads requests without a session.
@@ -52,6 +54,7 @@ impl State {
             bindings: BindingTable::default(),
             leases: HashMap::new(),
             waiters: Waiters::default(),
+            is_closed: false,
             next_change: None,
             spread: 0,
             total_in_flight: 0,

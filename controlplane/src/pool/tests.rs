@@ -262,6 +262,28 @@ async fn hello_makes_leases_those_that_the_replica_reports() {
 }
 
 #[tokio::test]
+async fn a_replica_that_says_hello_again_or_dies_leaves_no_waiter_to_be_granted_a_lease() {
+    for has_died in [false, true] {
+        let mut bench = Bench::new(1, json!({"max_concurrency": 1})).await;
+        bench.ask(Asked::default());
+        bench.granted().await;
+        bench.ask(Asked::default());
+        let (other, mut heard) = stream("r2", 2);
+        bench.pool.acquire(1, Asked::default(), &other);
+        // The slot comes free by this very call; the replica's own waiter stands first in the queue.
+        if has_died {
+            assert_eq!(bench.pool.drop_replica("r1"), 1);
+        } else {
+            bench.pool.reconcile(&"r1".into(), &[]);
+        }
+        assert!(matches!(heard.try_recv().unwrap().kind, Some(Kind::Granted(_))), "whoever is there gets it");
+        assert!(bench.answers.try_recv().is_err());
+        assert_eq!((bench.pool.leases_of("r1"), bench.pool.leases_of("r2")), (0, 1));
+        assert_eq!(bench.pool.route_state().waiting, 0);
+    }
+}
+
+#[tokio::test]
 async fn a_removed_backend_counts_until_its_last_lease_ends() {
     let mut bench = Bench::new(2, json!({"max_concurrency": 1})).await;
     bench.ask(Asked::default());

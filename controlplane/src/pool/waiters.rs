@@ -66,6 +66,13 @@ impl Waiters {
         places.into_iter().filter_map(|place| self.remove(place)).count()
     }
 
+    /// Takes out every waiter of a replica, whichever of its streams it came on.
+    pub(super) fn cancel_replica(&mut self, replica: &str) -> usize {
+        let waiters = self.by_arrival.iter().filter(|(_, waiter)| &*waiter.caller.replica == replica);
+        let places: Vec<u64> = waiters.map(|(place, _)| *place).collect();
+        places.into_iter().filter_map(|place| self.remove(place)).count()
+    }
+
     /// Takes out everyone, in order.
     pub(super) fn drain(&mut self) -> Vec<Waiter> {
         self.by_deadline.clear();

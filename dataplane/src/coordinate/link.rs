@@ -221,7 +221,9 @@ async fn serve(
             biased;
             _ = heartbeat.tick() => {
                 link.send(0, Kind::Heartbeat(v1::Heartbeat {}));
-                link.pending.expire(Instant::now());
+                for target in link.pending.expire(Instant::now()) {
+                    link.send(0, Kind::Cancel(v1::Cancel { target }));
+                }
             }
             message = incoming.message() => match message {
                 Ok(Some(batch)) => batch.ops.into_iter().for_each(|op| answer(admission, link, op)),

@@ -21,6 +21,15 @@ pub(crate) struct Waiter {
     pub(crate) route: RouteName,
     pub(crate) fingerprint: Option<Fingerprint>,
     pub(crate) give_up_at: Instant,
+    /// The route's; a grant may be on its way for so long, while its binding waits for the database.
+    pub(crate) queue_timeout: Duration,
+}
+
+impl Waiter {
+    /// What is remembered of it once it waits no more: its route, and until when.
+    fn gone(&self, now: Instant) -> (RouteName, Instant) {
+        (self.route.clone(), now + self.queue_timeout + REMEMBER_CANCELLED)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +41,7 @@ pub(crate) struct Pending {
 struct Inner {
     /// Bounded by the requests in flight.
     waiters: HashMap<u64, Waiter>,
-    /// Taken back; a grant may have crossed the `Cancel`. Bounded by age.
+    /// Taken back or given up; a grant may have crossed the `Cancel`. With the time when each is forgotten, which bounds it.
     cancelled: HashMap<u64, (RouteName, Instant)>,
     is_closed: bool,
 }
@@ -46,7 +55,7 @@ pub(crate) enum Taken {
     Unknown,
 }
 
-/// An answer that crosses a `Cancel` is here within a round trip.
+/// An answer that crosses a `Cancel` is here within a round trip, or after its binding's wait for the database.
 const REMEMBER_CANCELLED: Duration = Duration::from_secs(30);
 
 impl Pending {
@@ -72,7 +81,7 @@ impl Pending {
     pub(crate) fn cancel(&self, op: u64) -> bool {
         let mut inner = self.inner.lock();
         let Some(waiter) = inner.waiters.remove(&op) else { return false };
-        inner.cancelled.insert(op, (waiter.route, Instant::now()));
+        inner.cancelled.insert(op, waiter.gone(Instant::now()));
         true
     }
 
@@ -87,17 +96,22 @@ impl Pending {
         drop(waiters);
     }
 
-    /// Refuses those that the control plane has forgotten.
-    pub(crate) fn expire(&self, now: Instant) {
-        let expired: Vec<Waiter> = {
+    /// Refuses those that the control plane has forgotten. Returns their numbers: it must be told, and a grant that comes
+    /// all the same is one for nobody.
+    pub(crate) fn expire(&self, now: Instant) -> Vec<u64> {
+        let expired: Vec<(u64, Waiter)> = {
             let mut inner = self.inner.lock();
-            inner.cancelled.retain(|_, (_, at)| now.duration_since(*at) < REMEMBER_CANCELLED);
-            inner.waiters.extract_if(|_, waiter| waiter.give_up_at < now).map(|(_, waiter)| waiter).collect()
+            inner.cancelled.retain(|_, (_, forget_at)| now < *forget_at);
+            let expired: Vec<(u64, Waiter)> = inner.waiters.extract_if(|_, waiter| waiter.give_up_at < now).collect();
+            inner.cancelled.extend(expired.iter().map(|(op, waiter)| (*op, waiter.gone(now))));
+            expired
         };
-        for waiter in expired {
+        let refuse = |(op, waiter): (u64, Waiter)| {
             // Nobody waits any more: nothing to tell.
             let _ = waiter.answer.send(Err(Refused::by(Gate::ControlPlaneUnavailable)));
-        }
+            op
+        };
+        expired.into_iter().map(refuse).collect()
     }
 }
 
@@ -109,7 +123,7 @@ mod tests {
         let (answer, receiver) = oneshot::channel();
         let route = RouteName::new("chat").unwrap();
         let give_up_at = Instant::now() + Duration::from_secs(seconds);
-        (Waiter { answer, route, fingerprint: None, give_up_at }, receiver)
+        (Waiter { answer, route, fingerprint: None, give_up_at, queue_timeout: Duration::from_secs(60) }, receiver)
     }
 
     #[tokio::test(start_paused = true)]
@@ -120,8 +134,9 @@ mod tests {
         pending.expire(Instant::now());
         assert!(gone.try_recv().is_err(), "not yet");
         tokio::time::advance(Duration::from_secs(6)).await;
-        pending.expire(Instant::now());
+        assert_eq!(pending.expire(Instant::now()), [2]);
         assert_eq!(gone.try_recv().unwrap().unwrap_err().gate, Gate::ControlPlaneUnavailable);
+        assert!(matches!(pending.take(2), Taken::Cancelled(_)), "a late grant goes back");
         assert!(waiting.try_recv().is_err());
         assert!(matches!(pending.take(3), Taken::Waiting(_)));
         assert!(matches!(pending.take(3), Taken::Unknown));
@@ -137,6 +152,10 @@ mod tests {
         }
         assert!(matches!(pending.take(2), Taken::Cancelled(_)));
         assert!(matches!(pending.take(2), Taken::Unknown));
+        assert!(pending.insert(4, waiter(500).0) && pending.cancel(4));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        pending.expire(Instant::now());
+        assert!(matches!(pending.take(4), Taken::Cancelled(_)), "its binding may wait for so long");
         tokio::time::advance(REMEMBER_CANCELLED).await;
         pending.expire(Instant::now());
         assert!(matches!(pending.take(3), Taken::Unknown));

@@ -8,11 +8,15 @@ use router_policy::ids::Fingerprint;
 
 use crate::snapshot::{RouteEntry, Snapshot};
 
+/// Longest model name that the control plane is told, in bytes. What is longer names no model, and must not fill a message
+/// of the link, which carries the operations of all requests.
+const LONGEST_MODEL: usize = 256;
+
 /// What the body and headers say.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
     pub(crate) session: Option<Session>,
-    /// The body's `model`, or empty.
+    /// The body's `model`; empty when it has none that could be one.
     pub(crate) model: String,
     /// Whether the body asks for a stream.
     pub(crate) stream: bool,
@@ -42,9 +46,10 @@ pub(crate) fn identify(
             source: HeaderValue::from_str(found.source).ok()?,
         })
     });
+    let model = peek.and_then(|peek| peek.model_name()).filter(|name| name.len() <= LONGEST_MODEL);
     Identity {
         session,
-        model: peek.and_then(|peek| peek.model_name()).unwrap_or_default().into_owned(),
+        model: model.unwrap_or_default().into_owned(),
         stream: peek.is_some_and(|peek| peek.wants_stream()),
     }
 }
@@ -87,6 +92,12 @@ mod tests {
         let identity = identify(route, &snapshot, &headers, whole, "");
         assert_eq!(identity.session.unwrap().source, "body.user");
         assert_eq!((identity.model.as_str(), identity.stream), ("m", true));
+        let huge = format!(r#"{{"model": "{}"}}"#, "m".repeat(5 << 20));
+        assert_eq!(
+            identify(route, &snapshot, &headers, huge.as_bytes(), "").model,
+            "",
+            "no operation grows with a body"
+        );
         headers.insert("x-session-id", HeaderValue::from_static("s"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("multipart/form-data"));
         assert_eq!(identify(route, &snapshot, &headers, broken, "").session.unwrap().source, "header.x-session-id");

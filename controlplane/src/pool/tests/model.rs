@@ -125,6 +125,8 @@ async fn run(steps: Vec<Step>) {
             Step::DropReplica(replica) => {
                 bench.pool.drop_replica(if replica { "r2" } else { "r1" });
                 model.held.retain(|(_, _, of)| *of != replica);
+                let asked = &model.asked;
+                model.waiting.retain(|op| asked[op].1 != replica);
             }
             Step::Limit(new) => {
                 limit = new;
