@@ -21,6 +21,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Until an answer (of a stream: its start) must be there.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Largest answer: a list of very many sessions, an export of very many routes.
+const ANSWER_MAX: usize = 256 << 20;
+
 /// Adds the token to each call.
 #[derive(Clone)]
 pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
@@ -52,7 +55,8 @@ impl Admin {
             .timeout(ANSWER_TIMEOUT)
             .tcp_nodelay(true);
         let channel = endpoint.connect().await.map_err(|error| unreachable(&url, &root_cause(&error)))?;
-        Ok(Self { rpc: AdminClient::with_interceptor(channel, bearer), url })
+        let rpc = AdminClient::with_interceptor(channel, bearer).max_decoding_message_size(ANSWER_MAX);
+        Ok(Self { rpc, url })
     }
 
     /// The message inside an answer, or the failure that its status means.

@@ -4,5 +4,6 @@
 pub(crate) mod accept;
 pub(crate) mod admin;
 pub(crate) mod drain;
+pub(crate) mod reader;
 pub(crate) mod readiness;
 mod stall;

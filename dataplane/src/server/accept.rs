@@ -19,7 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::reader;
 use super::stall::Stall;
+use crate::config::Config;
 use crate::request::handle::{Proxy, handle};
 
 /// After an accept error that will not go away by itself (out of file descriptors).
@@ -40,9 +42,12 @@ pub(crate) struct Signals {
     pub(crate) kill: CancellationToken,
 }
 
-/// Runs HTTP/2 streams where shutdown waits for them.
+/// Runs HTTP/2 streams where shutdown waits for them, and for no longer than their client reads.
 #[derive(Debug, Clone)]
-struct Tracked(TaskTracker);
+struct Tracked {
+    tasks: TaskTracker,
+    read_timeout: Duration,
+}
 
 impl<F> Executor<F> for Tracked
 where
@@ -50,14 +55,14 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.spawn(future);
+        self.tasks.spawn(reader::attended(future, self.read_timeout));
     }
 }
 
 /// Accepts until `signals.stop`. Each connection is a task of `connections`.
 pub(crate) async fn accept(listener: TcpListener, proxy: Arc<Proxy>, connections: TaskTracker, signals: Signals) {
     let slots = Arc::new(Semaphore::new(proxy.config.max_connections.min(Semaphore::MAX_PERMITS)));
-    let servers = Arc::new(Servers::new(&connections, proxy.config.header_timeout));
+    let servers = Arc::new(Servers::new(&connections, &proxy.config));
     loop {
         // Without a slot the backlog holds new connections; nobody is refused.
         let next = async {
@@ -90,10 +95,16 @@ struct Servers {
 }
 
 impl Servers {
-    fn new(connections: &TaskTracker, header_timeout: Duration) -> Self {
-        let mut http1 = Builder::new(Tracked(connections.clone())).http1_only();
-        http1.http1().timer(TokioTimer::new()).header_read_timeout(header_timeout).keep_alive(true).half_close(false);
-        let mut http2 = Builder::new(Tracked(connections.clone())).http2_only();
+    fn new(connections: &TaskTracker, config: &Config) -> Self {
+        let streams = Tracked { tasks: connections.clone(), read_timeout: config.read_timeout };
+        let mut http1 = Builder::new(streams.clone()).http1_only();
+        http1
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(config.header_timeout)
+            .keep_alive(true)
+            .half_close(false);
+        let mut http2 = Builder::new(streams).http2_only();
         http2
             .http2()
             .timer(TokioTimer::new())

@@ -16,6 +16,7 @@ use super::client::{Conn, Pool};
 use crate::coordinate::Lease;
 use crate::coordinate::lease::Outcome;
 use crate::request::tally::Tally;
+use crate::server::reader::Reader;
 
 /// Why an answer stops before its end. The server aborts the client's connection: a broken answer never looks whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +86,8 @@ pub(crate) struct UpstreamBody {
     first_byte: Option<Instant>,
     /// Bytes still to come, when the backend stated a length.
     remaining: Option<u64>,
+    /// Told whether the client or the backend is waited for.
+    reader: Option<Reader>,
 }
 
 #[derive(Debug)]
@@ -107,6 +110,7 @@ impl UpstreamBody {
             silence: parts.silence,
             first_byte: None,
             remaining,
+            reader: Reader::current(),
         };
         if has_ended {
             body.complete(cx);
@@ -136,8 +140,15 @@ impl UpstreamBody {
         }
     }
 
+    fn awaits_client(&self, is_awaited: bool) {
+        if let Some(reader) = &self.reader {
+            reader.is_awaited(is_awaited);
+        }
+    }
+
     fn passed(&mut self, chunk: &Bytes, cx: &mut Context<'_>) {
         self.silence.broken();
+        self.awaits_client(true);
         if self.first_byte.is_none()
             && let Some(open) = &mut self.open
         {
@@ -190,6 +201,7 @@ impl Body for UpstreamBody {
                 }
             }
         }
+        this.awaits_client(false);
         if this.silence.poll(cx).is_ready() {
             this.fail(Outcome::Timeout);
             return Poll::Ready(Some(Err(StreamError::Silent)));
