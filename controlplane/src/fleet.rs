@@ -49,6 +49,8 @@ pub struct Fleet {
     /// A replica that is silent for this long loses its leases.
     pub lease_ttl: Duration,
     pools: ArcSwap<Pools>,
+    /// Pools of removed routes whose last leases still run: a route that returns under the same name goes on counting them.
+    closed: ArcSwap<Pools>,
     prober: Prober,
     keys: Mutex<BTreeMap<String, KeyRow>>,
     /// The specs in force. Held over the whole of a change, so that changes follow each other.
@@ -68,6 +70,21 @@ impl Fleet {
     /// The pools now. Cheap; load once per batch.
     pub fn pools(&self) -> arc_swap::Guard<Arc<Pools>> {
         self.pools.load()
+    }
+
+    /// Pools of removed routes that hold leases still.
+    pub fn closed(&self) -> arc_swap::Guard<Arc<Pools>> {
+        self.closed.load()
+    }
+
+    /// Every pool that may hold leases.
+    fn holders(&self) -> Vec<Arc<Pool>> {
+        self.pools.load().values().chain(self.closed.load().values()).cloned().collect()
+    }
+
+    /// Leases that a replica holds.
+    pub fn leases_of(&self, replica: &str) -> u32 {
+        self.holders().iter().map(|pool| pool.leases_of(replica)).sum()
     }
 
     /// The pool of a route.

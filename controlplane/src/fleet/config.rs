@@ -175,10 +175,15 @@ impl Fleet {
     pub(super) fn use_specs(&self, changes: &[RouteChange], next: &Specs) {
         let _alone = self.publishing.lock();
         let mut pools = super::Pools::clone(&self.pools.load());
+        let mut closed = super::Pools::clone(&self.closed.load());
+        closed.retain(|_, pool| pool.in_flight() > 0);
         for change in changes {
             self.complaints.lock().remove(&change.route);
             if let Some(spec) = next.get(&change.route) {
                 let pool = pools.entry(change.route.clone()).or_insert_with(|| {
+                    if let Some(pool) = closed.remove(&change.route) {
+                        return pool;
+                    }
                     let metrics = self.metrics.pool(change.route.as_str());
                     Arc::new(Pool::new(Arc::clone(spec), Arc::clone(&self.context), metrics))
                 });
@@ -188,12 +193,14 @@ impl Fleet {
             } else {
                 if let Some(pool) = pools.remove(&change.route) {
                     pool.close();
+                    closed.insert(change.route.clone(), pool);
                 }
                 self.hub.remove_route(change.route.as_str());
                 self.prober.forget(&change.route);
             }
             tracing::info!(route = %change.route, action = ?change.action, "route changed");
         }
+        self.closed.store(Arc::new(closed));
         self.pools.store(Arc::new(pools));
         // Once more: a pool that woke the publisher before this line was not in its list yet.
         self.context.publish.notify_one();

@@ -25,8 +25,7 @@ impl Fleet {
         }
         let _alone = self.roll_call.lock();
         let replica = self.replicas.connect(hello, stream, cut, now);
-        let pools = self.pools();
-        for pool in pools.values() {
+        for pool in self.holders() {
             let held = held.remove(pool.name().as_str()).unwrap_or_default();
             pool.reconcile(&replica.id, &held);
         }
@@ -85,7 +84,7 @@ impl Fleet {
     }
 
     fn drop_leases(&self, replica: &str) -> usize {
-        self.pools().values().map(|pool| pool.drop_replica(replica)).sum()
+        self.holders().iter().map(|pool| pool.drop_replica(replica)).sum()
     }
 }
 

@@ -64,6 +64,7 @@ impl Fleet {
             metrics: Metrics::new(),
             lease_ttl: parts.lease_ttl,
             pools: ArcSwap::default(),
+            closed: ArcSwap::default(),
             prober: parts.prober,
             keys: Mutex::default(),
             specs: tokio::sync::Mutex::new(BTreeMap::new()),

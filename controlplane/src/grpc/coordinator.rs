@@ -127,17 +127,17 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
         return false;
     }
     replica.seen(fleet.context.clock.now());
-    let pools = fleet.pools();
+    let (pools, closed) = (fleet.pools(), fleet.closed());
     for v1::ClientOp { op, kind } in ops {
         match kind {
             Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, &acquire, caller),
-            Some(Kind::Release(release)) => end(&pools, &release, caller),
+            Some(Kind::Release(release)) => end(&pools, &closed, &release, caller),
             Some(Kind::Cancel(cancel)) => {
                 for pool in pools.values() {
                     pool.cancel(caller.stream, cancel.target);
                 }
             }
-            Some(Kind::Transfer(transfer)) => start_transfer(&pools, op, transfer, caller),
+            Some(Kind::Transfer(transfer)) => start_transfer(&pools, &closed, op, transfer, caller),
             Some(Kind::Goodbye(_)) => return true,
             None if op != 0 => {
                 let kind = Some(server_op::Kind::Unsupported(v1::Unsupported {}));
@@ -157,10 +157,10 @@ fn start_acquire(pools: &Pools, op: u64, acquire: &v1::Acquire, caller: &Arc<Cal
     }
 }
 
-fn start_transfer(pools: &Pools, op: u64, transfer: v1::Transfer, caller: &Arc<Caller>) {
+fn start_transfer(pools: &Pools, closed: &Pools, op: u64, transfer: v1::Transfer, caller: &Arc<Caller>) {
     let again = transfer.again.unwrap_or_default();
     let backend = BackendId::new(&transfer.failed_backend);
-    match (find(pools, &transfer.route), backend) {
+    match (find(pools, &transfer.route).or_else(|| find(closed, &transfer.route)), backend) {
         (Some(pool), Ok(backend)) => {
             let is_connect = transfer.reason == i32::from(v1::FailureReason::Connect);
             let failed = Failed { lease: LeaseId(transfer.lease), backend, is_connect };
@@ -170,12 +170,12 @@ fn start_transfer(pools: &Pools, op: u64, transfer: v1::Transfer, caller: &Arc<C
     }
 }
 
-fn end(pools: &Pools, release: &v1::Release, caller: &Caller) {
+fn end(pools: &Pools, closed: &Pools, release: &v1::Release, caller: &Caller) {
     let has_failed = matches!(
         v1::Outcome::try_from(release.outcome),
         Ok(v1::Outcome::ConnectFailed | v1::Outcome::StreamBroken | v1::Outcome::BackendError | v1::Outcome::Timeout)
     );
-    if let Some(pool) = find(pools, &release.route) {
+    if let Some(pool) = find(pools, &release.route).or_else(|| find(closed, &release.route)) {
         pool.release(LeaseId(release.lease), caller, has_failed);
     }
 }

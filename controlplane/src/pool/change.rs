@@ -19,6 +19,7 @@ impl Pool {
     pub fn install(&self, spec: Arc<RouteSpec>) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
+        state.is_closed = false;
         state.install(spec, now);
         self.mark_dirty();
         self.serve_waiters(&mut state, now);
@@ -26,10 +27,12 @@ impl Pool {
         self.after_load_change(&state);
     }
 
-    /// Refuses everyone in the queue, and whoever comes later by an older list of routes: the route is going away.
+    /// Refuses everyone in the queue, and whoever comes later by an older list of routes: the route is going away. Its
+    /// sessions are forgotten; its leases go on and are counted until they end.
     pub fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
+        state.forget_all_bindings();
         for waiter in state.waiters.drain() {
             waiter.caller.refuse(waiter.op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 });
         }

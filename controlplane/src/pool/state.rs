@@ -233,6 +233,14 @@ impl State {
         }
     }
 
+    /// Forgets every session, in memory only.
+    pub(super) fn forget_all_bindings(&mut self) {
+        self.bindings = BindingTable::default();
+        for view in &mut self.views {
+            view.bound = 0;
+        }
+    }
+
     /// Notes a failed request. True when the backend was taken out for it: for a connect error, unless it is the last
     /// usable one.
     pub(super) fn record_failure(&mut self, id: &BackendId, is_connect: bool, now: Tick) -> bool {

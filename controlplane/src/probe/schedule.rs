@@ -5,23 +5,29 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use router_policy::ids::{BackendId, RouteName};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::http;
 use crate::pool::Pool;
 
+/// Probes at the same time, so that thousands of silent backends do not take every file descriptor.
+const MOST_AT_ONCE: usize = 256;
+
 /// The running loops.
 pub struct Prober {
     tracker: TaskTracker,
     shutdown: CancellationToken,
+    turns: Arc<Semaphore>,
     loops: Mutex<HashMap<(RouteName, BackendId), CancellationToken>>,
 }
 
 impl Prober {
     /// With no loop.
     pub fn new(tracker: TaskTracker, shutdown: CancellationToken) -> Self {
-        Self { tracker, shutdown, loops: Mutex::new(HashMap::new()) }
+        let turns = Arc::new(Semaphore::new(MOST_AT_ONCE));
+        Self { tracker, shutdown, turns, loops: Mutex::new(HashMap::new()) }
     }
 
     /// Makes the loops of a pool those of its backends; new ones probe at once.
@@ -38,7 +44,7 @@ impl Prober {
         for backend in wanted {
             loops.entry((pool.name().clone(), backend.clone())).or_insert_with(|| {
                 let stop = self.shutdown.child_token();
-                self.tracker.spawn(probe_until(stop.clone(), Arc::clone(pool), backend));
+                self.tracker.spawn(probe_until(stop.clone(), Arc::clone(&self.turns), Arc::clone(pool), backend));
                 stop
             });
         }
@@ -56,7 +62,7 @@ impl Prober {
 }
 
 /// Probes until stopped. Path and times are read anew each round, so that a changed option acts at once.
-async fn probe_until(stop: CancellationToken, pool: Arc<Pool>, backend: BackendId) {
+async fn probe_until(stop: CancellationToken, turns: Arc<Semaphore>, pool: Arc<Pool>, backend: BackendId) {
     let rounds = async {
         loop {
             let target = pool.probe_targets().into_iter().find(|(id, _)| *id == backend);
@@ -65,7 +71,11 @@ async fn probe_until(stop: CancellationToken, pool: Arc<Pool>, backend: BackendI
             };
             let (interval, timeout) = pool.probe_times();
             let next = tokio::time::Instant::now() + interval;
+            let Ok(turn) = turns.acquire().await else {
+                return;
+            };
             let seen = http::probe(&backend, &path, timeout).await;
+            drop(turn);
             pool.record_probe(&backend, seen.probe, &seen.reason);
             tokio::time::sleep_until(next).await;
         }

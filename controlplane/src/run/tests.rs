@@ -301,6 +301,27 @@ async fn a_bad_document_changes_nothing_and_names_every_field() {
 }
 
 #[tokio::test]
+async fn a_route_that_is_removed_and_added_again_still_counts_what_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), Duration::from_secs(600)).await;
+    running.one_route().await;
+    let mut link = running.replica("one", vec![]).await;
+    link.welcomed().await;
+    let granted = link.acquire().await;
+    running.admin().remove_route(v1::RemoveRouteRequest { route: "chat".to_owned() }).await.unwrap();
+    link.say(3, Client::Acquire(v1::Acquire { route: "chat".to_owned(), ..v1::Acquire::default() }));
+    assert!(matches!(link.hear().await, Some(Answer::Refused(_))), "it is gone");
+    running.one_route().await;
+    assert_eq!(running.in_flight().await, 1);
+    link.say(4, Client::Acquire(v1::Acquire { route: "chat".to_owned(), ..v1::Acquire::default() }));
+    let release = v1::Release { lease: granted.lease, route: "chat".to_owned(), ..v1::Release::default() };
+    link.say(0, Client::Release(release));
+    assert!(matches!(link.hear().await, Some(Answer::Granted(_))), "the slot came free");
+    assert_eq!(running.in_flight().await, 1);
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn drains_and_routes_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let first = Running::start(folder.path(), Duration::from_secs(600)).await;

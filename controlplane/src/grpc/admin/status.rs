@@ -8,7 +8,6 @@ use super::route;
 use crate::fleet::Fleet;
 
 pub(super) fn status(fleet: &Fleet, uptime: Duration) -> v1::GetStatusReply {
-    let leases = |replica: &str| fleet.pools().values().map(|pool| pool.leases_of(replica)).sum();
     let health = fleet.store_health.state();
     let last_error = health.last_error.filter(|_| !health.is_ok);
     let database_error = last_error.as_deref().unwrap_or_default().to_owned();
@@ -19,7 +18,7 @@ pub(super) fn status(fleet: &Fleet, uptime: Duration) -> v1::GetStatusReply {
         database: fleet.store.kind().to_owned(),
         database_ok: health.is_ok,
         database_error,
-        replicas: fleet.replicas.states(fleet.context.clock.now(), leases),
+        replicas: fleet.replicas.states(fleet.context.clock.now(), |replica| fleet.leases_of(replica)),
         routes: route::states(fleet),
         keys: u32::try_from(fleet.keys().len()).unwrap_or(u32::MAX),
         snapshot_version: fleet.hub.version(),
