@@ -160,7 +160,7 @@ impl Supervisor {
             .kill_on_drop(true);
         if self.is_hermetic {
             for (key, _) in std::env::vars_os() {
-                if key.to_string_lossy().starts_with("ROUTER_") || key == "DATABASE_URL" {
+                if key == "DATABASE_URL" || key == "DATABASE_URL_FILE" || key.to_string_lossy().starts_with("ROUTER_") {
                     command.env_remove(key);
                 }
             }

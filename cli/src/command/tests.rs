@@ -259,13 +259,14 @@ async fn the_token_goes_with_each_call_and_a_wrong_one_is_explained() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
     std::fs::write(&path, "right\n").unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let line = format!("status --token-file {}", path.display());
     assert!(run_at(&at, &line).await.stdout.contains("route chat (default): 0 sessions, 0 waiting"));
     assert_eq!(fake.state().authorization.as_deref(), Some("Bearer right"));
     std::fs::write(&path, "wrong\n").unwrap();
     let refused = run_at(&at, &line).await;
     assert_eq!(refused.code(), 1);
-    assert!(refused.error().ends_with("pass --token-file FILE"), "{}", refused.error());
+    assert!(refused.error().ends_with("pass --token-file FILE or set ROUTER_TOKEN"), "{}", refused.error());
 }
 
 #[tokio::test]

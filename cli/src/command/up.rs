@@ -167,12 +167,14 @@ fn prepare(dir: &Path) -> Result<String, Failure> {
     let dir = std::path::absolute(dir).map_err(|error| complain(&error.to_string()))?;
     let path = dir.join("router.db");
     let path = path.to_str().ok_or_else(|| complain("not UTF-8; choose another"))?;
+    if path.contains('?') {
+        return Err(complain("a ? can't stand in the database's path; choose another"));
+    }
     Ok(database_url(path))
 }
 
-/// The URL of an `SQLite` file, with the characters escaped that end a URL's path.
+/// The URL of an `SQLite` file. The control plane takes the path as it stands.
 pub(crate) fn database_url(path: &str) -> String {
-    let path = path.replace('%', "%25").replace('?', "%3F").replace('#', "%23");
     format!("sqlite:{path}")
 }
 
@@ -246,7 +248,7 @@ fn summary(grpc: &str, http: &str, traffic: &[String], has_route: bool) -> Strin
         format!("add a route:\n  routerctl route add NAME --default --backend HOST:PORT{flag}\n")
     };
     format!(
-        "\nup: control plane {grpc} (web page http://{http}), traffic on {}\n{next}see:\n  routerctl status{flag}\nstop: Ctrl-C\n\n",
+        "\nup: control plane {grpc} (HTTP http://{http}), traffic on {}\n{next}see:\n  routerctl status{flag}\nstop: Ctrl-C\n\n",
         traffic.iter().map(|address| format!("http://{address}")).collect::<Vec<_>>().join(", ")
     )
 }

@@ -154,6 +154,9 @@ impl Source {
             Self::User => (text(body.user?)?, "body.user"),
             Self::FirstUserMessage => {
                 let content = peek::first_user_content(body.messages.or(body.input)?)?;
+                if is_empty_content(content) {
+                    return None;
+                }
                 // Of any length: it is a message, not an id.
                 return Some(Found { id: Cow::Borrowed(content.get().as_bytes()), source: "body.first_user_message" });
             }
@@ -190,6 +193,11 @@ fn is_acceptable(id: &[u8]) -> bool {
     // Continuation bytes do not start a character.
     let chars = id.iter().filter(|c| **c & 0xc0 != 0x80).count();
     !is_blank && chars <= MAX_ID_CHARS
+}
+
+/// A message that says nothing names no session: all such clients would be one.
+fn is_empty_content(content: &RawValue) -> bool {
+    matches!(content.get(), "null" | "[]") || peek::string(content).is_some_and(|text| text.trim().is_empty())
 }
 
 fn text(raw: &RawValue) -> Option<Cow<'_, [u8]>> {

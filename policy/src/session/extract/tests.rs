@@ -81,6 +81,9 @@ fn rulings_2_body_fields_in_order() {
 fn values_that_name_no_session() {
     for body in [
         "",
+        r#"{"messages": [{"role": "user", "content": ""}]}"#,
+        r#"{"messages": [{"role": "user", "content": null}]}"#,
+        r#"{"input": " \n "}"#,
         "not json",
         "[]",
         "7",
