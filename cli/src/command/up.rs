@@ -87,7 +87,7 @@ impl UpArgs {
             complaints
                 .push("--set: needs --backend or --backend-port; for a stored route: `routerctl route set`".into());
         }
-        if let Some(route) = self.route(&Json::Null)
+        if let Some(route) = self.route(&Json::Null, true)
             && let Err(problems) = router_policy::route::parse_document(&route)
         {
             complaints.extend(problems.0.iter().map(|one| format!("{}: {}", one.field, one.problem)));
@@ -96,7 +96,7 @@ impl UpArgs {
     }
 
     /// The route document to apply: what is stored of it, with these backends and options. `None` without backends.
-    fn route(&self, stored: &Json) -> Option<Json> {
+    fn route(&self, stored: &Json, is_default: bool) -> Option<Json> {
         let addresses = self.backends.addresses();
         if addresses.is_empty() {
             return None;
@@ -113,7 +113,7 @@ impl UpArgs {
             options.extend(set);
         }
         route.insert("name".to_owned(), json!(ROUTE));
-        route.insert("default".to_owned(), json!(true));
+        route.insert("default".to_owned(), json!(is_default));
         route.insert("options".to_owned(), Json::Object(options));
         route.insert("backends".to_owned(), addresses.into_iter().map(backend).collect());
         Some(Json::Object(route))
@@ -228,7 +228,12 @@ async fn quick_route(args: &UpArgs, grpc: &str) -> Result<bool, Failure> {
     let stored = export::document("", &mut admin).await?;
     let routes = stored.get("routes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
     let own = routes.iter().find(|route| route.get("name").and_then(Json::as_str) == Some(ROUTE));
-    if let Some(route) = args.route(own.unwrap_or(&Json::Null)) {
+    // An operator may have made another route the default since.
+    let is_default = routes
+        .iter()
+        .filter(|route| route.get("name").and_then(Json::as_str) != Some(ROUTE))
+        .all(|route| route.get("default").and_then(Json::as_bool) != Some(true));
+    if let Some(route) = args.route(own.unwrap_or(&Json::Null), is_default) {
         let request = v1::ApplyRequest { document_json: route.to_string(), ..Default::default() };
         let answer = admin.rpc.apply(request).await;
         admin.answer(answer)?;

@@ -37,19 +37,20 @@ fn options_need_a_backend_and_backends_must_differ() {
 fn the_quick_route_keeps_what_is_stored_of_it() {
     let given = args("--backend-port 1 --backend-port 2 --set max_waiting=3");
     assert_eq!(
-        given.route(&Json::Null).unwrap(),
+        given.route(&Json::Null, true).unwrap(),
         json!({"name": "default", "default": true, "options": {"max_waiting": "3"},
             "backends": ["127.0.0.1:1", "127.0.0.1:2"]})
     );
     let stored = json!({"name": "default", "preset": "gateway", "options": {"max_waiting": 9, "on_full": "refuse"},
         "backends": [{"address": "127.0.0.1:2", "name": "two"}, {"address": "127.0.0.1:9"}]});
     assert_eq!(
-        given.route(&stored).unwrap(),
+        given.route(&stored, true).unwrap(),
         json!({"name": "default", "default": true, "preset": "gateway",
             "options": {"max_waiting": "3", "on_full": "refuse"},
             "backends": ["127.0.0.1:1", {"address": "127.0.0.1:2", "name": "two"}]})
     );
-    assert_eq!(args("").route(&stored), None);
+    assert_eq!(given.route(&stored, false).unwrap()["default"], json!(false));
+    assert_eq!(args("").route(&stored, true), None);
 }
 
 #[test]
