@@ -81,10 +81,11 @@ impl Connect {
 /// An operator verb with the connection flags after it.
 #[derive(Debug, Args)]
 pub(crate) struct Verb<T: Args> {
-    #[command(flatten)]
-    pub(crate) connect: Connect,
+    // First, so that its flags are not listed under the heading of the connection.
     #[command(flatten)]
     pub(crate) args: T,
+    #[command(flatten)]
+    pub(crate) connect: Connect,
 }
 
 /// An operator noun with verbs of its own below it.

@@ -74,7 +74,8 @@ impl Admin {
                     .hint("pass --token-file FILE or set ROUTER_TOKEN")
             }
             Code::Unimplemented => Failure::failed(format!(
-                "the control plane at {} does not know this call; it is older than this routerctl ({})",
+                "{} does not know this call: it is not a control plane's gRPC port (7400 unless told otherwise), or older than \
+                 this routerctl ({})",
                 self.url,
                 env!("CARGO_PKG_VERSION")
             )),
@@ -89,6 +90,12 @@ impl Admin {
             Code::InvalidArgument | Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => {
                 Failure::failed(message)
             }
+            // An HTTP server that knows no gRPC.
+            Code::Internal if message.starts_with("protocol error") => Failure::failed(format!(
+                "{} does not speak the control plane's gRPC: its port is 7400 unless told otherwise",
+                self.url
+            ))
+            .hint("pass --control-plane URL"),
             code => Failure::failed(format!("{}: {message}", code.description())),
         }
     }
@@ -101,7 +108,9 @@ fn noun_hint(message: &str) -> &'static str {
         ("session", "`routerctl session list` shows the sessions"),
         ("backend", "`routerctl backend list` shows the backends"),
     ];
-    let found = verbs.into_iter().find(|(noun, _)| message.to_ascii_lowercase().contains(noun));
+    // The noun alone: a route may be called `keys`.
+    let noun = message.strip_prefix("no ").unwrap_or(message).split_whitespace().next().unwrap_or_default();
+    let found = verbs.into_iter().find(|(known, _)| *known == noun);
     found.map_or("`routerctl route list` shows the routes", |(_, hint)| hint)
 }
 
@@ -155,9 +164,9 @@ mod tests {
 
     #[test]
     fn what_is_missing_decides_the_hint() {
-        assert!(noun_hint("route chat").contains("route list"));
-        assert!(noun_hint("backend 127.0.0.1:1 of route chat").contains("backend list"));
-        assert!(noun_hint("key laptop").contains("key list"));
+        assert!(noun_hint("no route 'keys'").contains("route list"));
+        assert!(noun_hint("no backend '127.0.0.1:1'").contains("backend list"));
+        assert!(noun_hint("no key 'laptop'").contains("key list"));
     }
 
     #[tokio::test]

@@ -52,7 +52,7 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct MockEngineArgs {
     /// Address to listen on; port 0 takes a free one, the line on stdout says which.
-    #[arg(long, env = "ROUTER_MOCK_LISTEN", default_value = "127.0.0.1:19001")]
+    #[arg(long, value_name = "IP:PORT", env = "ROUTER_MOCK_LISTEN", default_value = "127.0.0.1:19001")]
     pub(crate) listen: SocketAddr,
     /// Name under which `/v1/models` lists the one model.
     #[arg(long, value_name = "NAME", env = "ROUTER_MOCK_MODEL", default_value = "mock-model")]
@@ -101,8 +101,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Binds the port, says so in one line on stdout, and serves until `shutdown` resolves.
 pub(crate) async fn run(args: MockEngineArgs, shutdown: impl Future<Output = ()> + Send) -> anyhow::Result<()> {
-    let listener =
-        TcpListener::bind(args.listen).await.with_context(|| format!("mock engine: listen on {}", args.listen))?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("--listen {}", args.listen))?;
     let address = listener.local_addr().context("mock engine: read the bound address")?;
     let engine = engine(&args, address)?;
     {

@@ -71,7 +71,11 @@ pub(crate) struct ForgetArgs {
 fn fingerprint_start(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_hex = (1..=32).contains(&lower.len()) && lower.bytes().all(|c| c.is_ascii_hexdigit());
-    if is_hex { Ok(lower) } else { Err("1 to 32 hexadecimal digits expected".to_owned()) }
+    if is_hex {
+        Ok(lower)
+    } else {
+        Err("the start of a fingerprint expected, 1 to 32 hexadecimal digits: see `X-Routed-Session` or `routerctl session list`".to_owned())
+    }
 }
 
 fn fingerprint_start_4(text: &str) -> Result<String, String> {
