@@ -79,6 +79,9 @@ impl Admin {
                 self.url,
                 env!("CARGO_PKG_VERSION")
             )),
+            // The control plane itself speaks.
+            Code::Unavailable if message.starts_with("database") => Failure::new(Kind::Unavailable, message)
+                .hint("nothing was changed; try again when the database answers"),
             Code::Unavailable => unreachable(&self.url, message),
             Code::DeadlineExceeded | Code::Cancelled => Failure::failed(format!(
                 "the control plane at {} gave no answer within {} s",

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+
 /// Where the token is. With neither there is none.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct TokenArgs {
@@ -26,9 +28,26 @@ impl TokenArgs {
     }
 }
 
-/// The token of a file, else of `ROUTER_TOKEN`. There is no flag for the token itself: other users could see it.
+impl<T: clap::Args> Role<T> {
+    /// Checks a role's whole configuration with its token: all complaints at once.
+    pub(crate) fn check<C>(&self, validate: impl Fn(&T, Option<&str>) -> Result<C, Vec<String>>) -> Result<C, Failure> {
+        let checked = match self.token.read() {
+            Ok(token) => validate(&self.args, token.as_deref()),
+            Err(complaint) => {
+                let mut complaints = validate(&self.args, None).err().unwrap_or_default();
+                complaints.push(complaint);
+                Err(complaints)
+            }
+        };
+        checked.map_err(|complaints| Failure::complaints(&complaints))
+    }
+}
+
+/// The token of a file (the one given, else `ROUTER_TOKEN_FILE`), else of `ROUTER_TOKEN`. There is no flag for the token
+/// itself: other users could see it.
 pub(crate) fn read(file: Option<&Path>) -> Result<Option<String>, String> {
-    let Some(path) = file else {
+    let from_environment = std::env::var_os("ROUTER_TOKEN_FILE").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let Some(path) = file.or(from_environment.as_deref()) else {
         let token = std::env::var("ROUTER_TOKEN").unwrap_or_default();
         return Ok((!token.trim().is_empty()).then(|| token.trim().to_owned()));
     };

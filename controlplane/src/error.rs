@@ -10,6 +10,9 @@ pub enum Error {
     /// The database can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// Another control plane runs on this database.
+    #[error("another control plane runs on this database; stop it first")]
+    InUse,
     /// The database failed while the stored state was read.
     #[error("read stored state: {0}")]
     Load(StoreError),

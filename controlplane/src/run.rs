@@ -114,6 +114,9 @@ async fn start(
     stop_store: &CancellationToken,
 ) -> Result<(Arc<Fleet>, Arc<MarkJournal>), Error> {
     let store = store::open(&config.database_url, config.sqlite_sync).await?;
+    if !store.claim().await.map_err(Error::Load)? {
+        return Err(Error::InUse);
+    }
     let epoch = store.begin_epoch().await.map_err(Error::Load)?;
     let fresh_key = rand::rng().random();
     let fingerprint_key = store.fingerprint_key(fresh_key).await.map_err(Error::Load)?;

@@ -211,6 +211,12 @@ pub trait Store: Send + Sync + 'static {
     /// `sqlite` or `postgres`.
     fn kind(&self) -> &'static str;
 
+    /// Makes this process the installation's only control plane, for as long as it lives; false when another is. `SQLite`
+    /// has that from its file's lock. With Postgres, an outage of the database gives the claim up silently.
+    async fn claim(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     /// Adds one to the installation's epoch and returns it; the first is 1.
     async fn begin_epoch(&self) -> Result<u64, StoreError>;
 

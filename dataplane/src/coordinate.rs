@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use router_policy::ids::{Fingerprint, RouteName};
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
@@ -121,11 +122,12 @@ pub(crate) struct Admission {
     held: Arc<Held>,
     /// The link that takes acquires; `None` while there is none. Written by [`link::keep`].
     link: watch::Sender<Option<Arc<Link>>>,
+    lost_at: Mutex<Option<Instant>>,
 }
 
 impl Admission {
     pub(crate) fn new() -> Self {
-        Self { held: Arc::new(Held::new()), link: watch::Sender::new(None) }
+        Self { held: Arc::new(Held::new()), link: watch::Sender::new(None), lost_at: Mutex::new(None) }
     }
 
     /// Leases held now.
@@ -133,8 +135,14 @@ impl Admission {
         self.held.len()
     }
 
-    pub(crate) fn is_linked(&self) -> bool {
-        self.link.borrow().is_some()
+    /// There is a link, or it was lost less than `patience` ago.
+    pub(crate) fn is_linked_within(&self, patience: Duration) -> bool {
+        self.link.borrow().is_some() || self.lost_at.lock().is_some_and(|at| at.elapsed() < patience)
+    }
+
+    /// The link has just been lost.
+    fn lost(&self) {
+        *self.lost_at.lock() = Some(Instant::now());
     }
 
     /// Ends once there is a link.

@@ -3,8 +3,11 @@
 /// What went wrong with a backend before its response head was passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// No connection, or one that ended before the head.
+    /// No connection.
     Connect,
+    /// A connection that ended before the head: retried like [`Self::Connect`], but it takes no backend out, for the
+    /// request itself may be what ended it.
+    NoHead,
     /// No head in time.
     HeaderTimeout,
     /// An answer with this status.
@@ -43,7 +46,7 @@ impl RetryOn {
     /// Whether this failure may be tried elsewhere.
     pub fn covers(self, failure: Failure) -> bool {
         match failure {
-            Failure::Connect => self.connect,
+            Failure::Connect | Failure::NoHead => self.connect,
             Failure::HeaderTimeout => self.header_timeout,
             Failure::Status(status @ 500..=599) => {
                 self.any_5xx || (status < 508 && self.statuses & (1 << (status - 500)) != 0)
@@ -63,6 +66,7 @@ mod tests {
         let gateway = RetryOn::from_words(&["connect", "5xx"]);
         let rows = [
             (Failure::Connect, true, true),
+            (Failure::NoHead, true, true),
             (Failure::HeaderTimeout, false, false),
             (Failure::Status(500), false, true),
             (Failure::Status(502), true, true),

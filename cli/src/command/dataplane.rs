@@ -10,14 +10,7 @@ use crate::token::Role;
 
 /// Checks the whole configuration before anything is started.
 pub(crate) fn check(role: &Role<DataplaneArgs>) -> Result<Config, Failure> {
-    match (role.token.read(), role.args.validate(None)) {
-        (Err(token), Err(mut complaints)) => {
-            complaints.push(token);
-            Err(Failure::complaints(&complaints))
-        }
-        (Err(token), Ok(_)) => Err(Failure::complaints(&[token])),
-        (Ok(token), _) => role.args.validate(token.as_deref()).map_err(|complaints| Failure::complaints(&complaints)),
-    }
+    role.check(DataplaneArgs::validate)
 }
 
 /// Binds, says where, and runs until `shutdown`.

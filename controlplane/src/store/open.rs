@@ -58,7 +58,7 @@ pub enum OpenError {
         problem: std::io::Error,
     },
     /// Another process runs on this file.
-    #[error("{} is in use by another control plane; stop it, or use Postgres to run several", path.display())]
+    #[error("{} is in use by another control plane; stop it", path.display())]
     InUse {
         /// The file.
         path: PathBuf,

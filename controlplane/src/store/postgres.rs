@@ -83,9 +83,18 @@ const PUT_REPLICAS: &str = "INSERT INTO replicas (replica, version, listen, last
      ON CONFLICT (replica) DO UPDATE SET version = excluded.version, listen = excluded.listen, \
      last_seen_unix_ms = excluded.last_seen_unix_ms";
 
+/// Names the claim among the database's advisory locks.
+const CLAIM_KEY: i64 = 0x0072_6f75_7465_7201;
+/// How long a predecessor may take to let go.
+const CLAIM_WITHIN: Duration = Duration::from_secs(3);
+const CLAIM_AGAIN: Duration = Duration::from_millis(50);
+
 /// The pool.
 pub(super) struct PostgresStore {
     pool: PgPool,
+    options: PgConnectOptions,
+    /// Holds the claim: the server lets go of it when this connection ends.
+    claim: tokio::sync::Mutex<Option<PgConnection>>,
 }
 
 type Step<'q> = Query<'q, Postgres, PgArguments>;
@@ -108,8 +117,8 @@ impl PostgresStore {
                     Ok(!is_stale || connection.ping().await.is_ok())
                 })
             })
-            .connect_lazy_with(options);
-        Ok(Self { pool })
+            .connect_lazy_with(options.clone());
+        Ok(Self { pool, options, claim: tokio::sync::Mutex::default() })
     }
 
     pub(super) async fn migrate(&self) -> Result<(), sqlx::migrate::MigrateError> {
@@ -289,6 +298,23 @@ impl Store for PostgresStore {
             Some(sqlx::query("DELETE FROM replicas WHERE replica = $1").bind(replica)),
         ])
         .await
+    }
+
+    async fn claim(&self) -> Result<bool, StoreError> {
+        let mut connection = PgConnection::connect_with(&self.options).await?;
+        let deadline = tokio::time::Instant::now() + CLAIM_WITHIN;
+        loop {
+            let asked = sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(CLAIM_KEY);
+            if asked.fetch_one(&mut connection).await? {
+                *self.claim.lock().await = Some(connection);
+                return Ok(true);
+            }
+            // A predecessor that was killed is gone as soon as the server has noticed.
+            if tokio::time::Instant::now() >= deadline {
+                return Ok(false);
+            }
+            tokio::time::sleep(CLAIM_AGAIN).await;
+        }
     }
 
     async fn ping(&self) -> Result<(), StoreError> {

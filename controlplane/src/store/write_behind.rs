@@ -33,6 +33,8 @@ pub const TOUCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How many sessions may have a use that isn't written yet (about 30 MB).
 pub const TOUCH_LIMIT: usize = 1 << 18;
 
+/// Uses in one statement, so that what an outage has gathered does not run into the limit of a call.
+const TOUCHES_AT_ONCE: usize = 8192;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Takes what is to be written later.
@@ -139,7 +141,13 @@ impl Journal {
         }
         let rows = taken.rows();
         let flush = Flush { journal: self, leases: None, touches: Some(taken) };
-        let outcome = self.store.touch_bindings(&rows).await;
+        let mut outcome = Ok(());
+        for some in rows.chunks(TOUCHES_AT_ONCE) {
+            outcome = self.store.touch_bindings(some).await;
+            if outcome.is_err() {
+                break;
+            }
+        }
         flush.end(&outcome, 0);
         outcome
     }

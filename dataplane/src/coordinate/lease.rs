@@ -180,7 +180,7 @@ impl Lease {
             reason: v1::FailureReason::from(failure).into(),
             status: match failure {
                 Failure::Status(status) => u32::from(status),
-                Failure::Connect | Failure::HeaderTimeout => 0,
+                Failure::Connect | Failure::NoHead | Failure::HeaderTimeout => 0,
             },
             again: Some(again),
         };
@@ -193,6 +193,7 @@ impl Lease {
 fn outcome_of(failure: Failure) -> Outcome {
     match failure {
         Failure::Connect => Outcome::ConnectFailed,
+        Failure::NoHead => Outcome::StreamBroken,
         Failure::HeaderTimeout => Outcome::Timeout,
         Failure::Status(_) => Outcome::BackendError,
     }

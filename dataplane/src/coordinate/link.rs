@@ -183,7 +183,9 @@ struct Detach<'a> {
 impl Drop for Detach<'_> {
     fn drop(&mut self) {
         self.metrics.link_up.set(0);
-        self.admission.link.send_replace(None);
+        if self.admission.link.send_replace(None).is_some() {
+            self.admission.lost();
+        }
         self.admission.held.detach();
         self.link.pending.close();
     }

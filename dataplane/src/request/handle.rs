@@ -243,7 +243,7 @@ fn is_no_better(gate: Gate) -> bool {
 fn error_of(failure: Failure) -> Error {
     match failure {
         Failure::HeaderTimeout => Error::BackendSilent,
-        Failure::Connect | Failure::Status(_) => Error::BackendUnreachable,
+        Failure::Connect | Failure::NoHead | Failure::Status(_) => Error::BackendUnreachable,
     }
 }
 

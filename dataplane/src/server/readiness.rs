@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::coordinate::Admission;
 use crate::snapshot::SnapshotStore;
+
+/// A link that is lost for no longer than this is no reason to be taken out: streams go on, and new requests wait for the
+/// link (a control plane restarts in less). Shorter would have a load balancer drop every replica at once.
+const LINK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +48,7 @@ impl Readiness {
             Err(NotReady::Draining)
         } else if self.snapshots.load().is_none() {
             Err(NotReady::NoSnapshot)
-        } else if !self.admission.is_linked() {
+        } else if !self.admission.is_linked_within(LINK_PATIENCE) {
             Err(NotReady::NoLink)
         } else {
             Ok(())

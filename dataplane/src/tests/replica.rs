@@ -70,6 +70,11 @@ impl Replica {
         soon("the replica's end", self.task.join_next()).await.unwrap().unwrap().unwrap();
     }
 
+    /// Ends when the link is seen to be down.
+    pub(super) async fn unlinked(&self) {
+        while self.metrics().await.contains("\nrouter_control_plane_link_up 1\n") {}
+    }
+
     pub(super) async fn readyz(&self) -> Message {
         client::call(self.admin, &client::get("/readyz")).await
     }

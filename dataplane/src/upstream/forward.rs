@@ -73,7 +73,7 @@ impl Outbound {
         match self.send_on(&mut conn, &target, silence).await {
             Ok(response) => Ok((response, conn)),
             Err(Attempt::Failed(failure)) => Err(failure),
-            Err(Attempt::Stale) => Err(Failure::Connect),
+            Err(Attempt::Stale) => Err(Failure::NoHead),
         }
     }
 
@@ -93,10 +93,10 @@ impl Outbound {
         match answer {
             None => Err(Attempt::Failed(Failure::HeaderTimeout)),
             Some(Err(no_head)) if no_head.was_stale => Err(Attempt::Stale),
-            Some(Err(_)) => Err(Attempt::Failed(Failure::Connect)),
+            Some(Err(_)) => Err(Attempt::Failed(Failure::NoHead)),
             // The router asks for no upgrade; one that comes all the same is no HTTP answer.
             Some(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                Err(Attempt::Failed(Failure::Connect))
+                Err(Attempt::Failed(Failure::NoHead))
             }
             Some(Ok(response)) => Ok(response),
         }

@@ -52,6 +52,7 @@ impl From<Failure> for v1::FailureReason {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Connect => Self::Connect,
+            Failure::NoHead => Self::NoHead,
             Failure::HeaderTimeout => Self::HeaderTimeout,
             Failure::Status(_) => Self::Status,
         }
