@@ -216,6 +216,25 @@ async fn a_transfer_is_one_step_and_a_connect_error_takes_the_backend_out() {
 }
 
 #[tokio::test]
+async fn a_connection_that_ends_before_the_head_takes_no_backend_out() {
+    let mut bench = Bench::new(3, json!({})).await;
+    bench.ask(Asked::default());
+    let first = bench.granted().await;
+    let backend = BackendId::new(&first.backend).unwrap();
+    let failed = Failed { lease: LeaseId(first.lease), backend: backend.clone(), is_connect: false };
+    let again = Asked { tried: vec![backend], ..Asked::default() };
+    bench.pool.transfer(9, &failed, again, &Arc::clone(&bench.caller));
+    assert_ne!(bench.granted().await.backend, first.backend);
+    let out = |state: &v1::BackendState| state.condition.is_some_and(|condition| condition.unhealthy);
+    assert!(!bench.pool.backend_states().iter().any(out), "the request itself may be the cause");
+    // It is chosen last for a while all the same.
+    for _ in 0..20 {
+        bench.ask(Asked::default());
+        assert_ne!(bench.granted().await.backend, first.backend);
+    }
+}
+
+#[tokio::test]
 async fn a_replica_ends_no_lease_of_another() {
     let mut bench = Bench::new(1, json!({"max_concurrency": 1})).await;
     bench.ask(Asked::default());

@@ -187,3 +187,14 @@ async fn two_openers_of_one_postgres_agree() {
         assert!(one.load().await.unwrap().bindings.is_empty());
     }
 }
+
+#[tokio::test]
+async fn one_postgres_has_one_control_plane() {
+    let Some(database) = required_or_skipped(TestDatabase::start().await) else { return };
+    let installation = Installation::Postgres(database);
+    let (one, two) = tokio::join!(installation.open(), installation.open());
+    assert!(one.claim().await.unwrap());
+    assert!(!two.claim().await.unwrap(), "it is taken");
+    drop(one);
+    assert!(two.claim().await.unwrap(), "its holder has ended");
+}
