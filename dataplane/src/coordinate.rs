@@ -69,6 +69,8 @@ pub(crate) struct Ask {
     pub(crate) key_id: String,
     pub(crate) body_bytes: u64,
     pub(crate) stream: bool,
+    /// Total tokens that must fit; 0 when the client does not say.
+    pub(crate) context_tokens: u64,
     /// Backends that failed already.
     pub(crate) tried: Vec<String>,
     /// How long it may wait, the time of a lost link included.
@@ -224,10 +226,12 @@ impl Ask {
             fingerprint: self.fingerprint.map(|f| Bytes::copy_from_slice(&f.0)).unwrap_or_default(),
             key_id: self.key_id.clone(),
             turn: 0,
-            context_tokens: 0,
+            context_tokens: self.context_tokens,
             tried: self.tried.clone(),
             hints: Some(v1::PromptHints { body_bytes: self.body_bytes, stream: self.stream }),
             waited_ms: whole_ms(started.elapsed()),
+            reserve: false,
+            reservation: 0,
         }
     }
 }

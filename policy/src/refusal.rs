@@ -10,6 +10,8 @@ pub enum Gate {
     UnknownRoute,
     /// No backend is healthy and admitted.
     NoBackend,
+    /// No healthy and admitted backend has the context window that the client asks for.
+    ContextWindow,
     /// Every candidate is full, and so is the queue (or there is none).
     QueueFull,
     /// Every candidate stayed full for the whole queue timeout.
@@ -24,9 +26,10 @@ pub enum Gate {
 
 impl Gate {
     /// Every gate, for metrics and tests.
-    pub const ALL: [Gate; 7] = [
+    pub const ALL: [Gate; 8] = [
         Gate::UnknownRoute,
         Gate::NoBackend,
+        Gate::ContextWindow,
         Gate::QueueFull,
         Gate::QueueTimeout,
         Gate::SessionTableFull,
@@ -39,7 +42,7 @@ impl Gate {
         match self {
             Gate::UnknownRoute => 404,
             Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => 429,
-            Gate::NoBackend | Gate::ControlPlaneUnavailable => 503,
+            Gate::NoBackend | Gate::ContextWindow | Gate::ControlPlaneUnavailable => 503,
             Gate::NoMoreBackends => 502,
         }
     }
@@ -48,7 +51,7 @@ impl Gate {
     pub fn retry_after_s(self) -> Option<u32> {
         match self {
             Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::ControlPlaneUnavailable => Some(1),
-            Gate::NoBackend => Some(5),
+            Gate::NoBackend | Gate::ContextWindow => Some(5),
             Gate::UnknownRoute | Gate::NoMoreBackends => None,
         }
     }
@@ -58,6 +61,7 @@ impl Gate {
         match self {
             Gate::UnknownRoute => "unknown_route",
             Gate::NoBackend => "no_backend",
+            Gate::ContextWindow => "context_window",
             Gate::QueueFull => "queue_full",
             Gate::QueueTimeout => "queue_timeout",
             Gate::SessionTableFull => "session_table_full",
@@ -71,6 +75,7 @@ impl Gate {
         match self {
             Gate::UnknownRoute => "no route answers this path",
             Gate::NoBackend => "no backend is healthy and admitted; try again later",
+            Gate::ContextWindow => "no healthy backend has the context window that x-model-context-window asks for",
             Gate::QueueFull => "all backends are busy and the queue is full; try again",
             Gate::QueueTimeout => "all backends stayed busy for the whole queue timeout; try again",
             Gate::SessionTableFull => "the session table is full; running sessions go on, new ones are refused",

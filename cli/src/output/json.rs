@@ -206,7 +206,7 @@ pub(crate) struct KeyView {
 
 impl From<v1::KeyState> for KeyView {
     fn from(state: v1::KeyState) -> Self {
-        let v1::KeyState { id, name, sha256_prefix, created_unix_ms } = state;
+        let v1::KeyState { id, name, sha256_prefix, created_unix_ms, source: _ } = state;
         Self { id, name, sha256_prefix, created_unix_ms }
     }
 }

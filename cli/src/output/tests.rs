@@ -52,6 +52,8 @@ fn route() -> v1::RouteState {
         backends: backends(),
         waiting: 2,
         sessions: 36,
+        preset: "gateway".to_owned(),
+        reserved: 0,
         complaints: vec!["options.on_full: word expected".to_owned()],
     }
 }
@@ -195,6 +197,7 @@ fn the_whole_state_as_a_table() {
         routes: vec![],
         keys: 2,
         snapshot_version: 17,
+        files: vec![],
     };
     assert_eq!(
         table(&StatusView::from(status)),

@@ -38,7 +38,7 @@ impl Pool {
                 name: backend.spec.name.clone().unwrap_or_default(),
                 limit: view.limit,
                 condition: Some(condition(backend, now)),
-                context_limit: backend.spec.context_limit.unwrap_or(0),
+                context_limit: backend.spec.known_context(&state.options).unwrap_or(0),
                 dp_size: backend.spec.dp_size.unwrap_or(0),
             })
             .collect();
@@ -59,6 +59,8 @@ impl Pool {
             backends,
             waiting: u32::try_from(state.waiters.len()).unwrap_or(u32::MAX),
             sessions: state.bindings.len(),
+            preset: state.spec.preset.name().to_owned(),
+            reserved: 0,
             complaints: Vec::new(),
         }
     }

@@ -152,6 +152,7 @@ impl Exchange<'_> {
             key_id: key_id.to_owned(),
             body_bytes: body.len() as u64,
             stream: identity.stream,
+            context_tokens: 0,
             tried: Vec::new(),
             queue_timeout: route.options.queue_timeout,
         };
@@ -235,7 +236,7 @@ impl Answer {
 /// A refused transfer that leaves the client with the backend's own failure.
 fn is_no_better(gate: Gate) -> bool {
     match gate {
-        Gate::NoMoreBackends | Gate::NoBackend | Gate::ControlPlaneUnavailable => true,
+        Gate::NoMoreBackends | Gate::NoBackend | Gate::ContextWindow | Gate::ControlPlaneUnavailable => true,
         Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => false,
     }
 }

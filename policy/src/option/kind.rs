@@ -1,5 +1,6 @@
 //! The kinds of option value: parsing from JSON or text, bounds, printing.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -50,6 +51,13 @@ pub enum Kind {
     Headers,
     /// An absolute path, such as `/health`.
     Path,
+    /// Whole numbers by port: `19001=65536,19002=131072`, in JSON also an object. `none` is the empty list.
+    Ports {
+        /// Smallest allowed number.
+        min: u64,
+        /// Largest allowed number.
+        max: u64,
+    },
 }
 
 /// A checked option value.
@@ -71,6 +79,8 @@ pub enum Value {
     Words(Vec<&'static str>),
     /// Of [`Kind::Headers`] or [`Kind::Path`].
     Texts(Vec<String>),
+    /// Of [`Kind::Ports`], by port.
+    Ports(BTreeMap<u16, u64>),
 }
 
 /// A value that its option does not accept.
@@ -98,6 +108,7 @@ impl Kind {
             Kind::Words(_) => "list of words",
             Kind::Headers => "list of header names",
             Kind::Path => "path",
+            Kind::Ports { .. } => "list of PORT=NUMBER",
         }
     }
 
@@ -116,6 +127,9 @@ impl Kind {
             Kind::Words(words) => format!("none, or a list of: {}", words.join(", ")),
             Kind::Headers => "none, or a list of header names".to_owned(),
             Kind::Path => "a path that starts with / and has no spaces".to_owned(),
+            Kind::Ports { min, max } => {
+                format!("none, or a list of PORT=NUMBER with a number of {min}..={max} and no port twice")
+            }
         }
     }
 
@@ -127,7 +141,7 @@ impl Kind {
             Json::Bool(flag) => flag.to_string(),
             Json::Null => "none".to_owned(),
             Json::Array(items) => {
-                let is_list = matches!(self, Kind::Words(_) | Kind::Headers);
+                let is_list = matches!(self, Kind::Words(_) | Kind::Headers | Kind::Ports { .. });
                 // `[connect, 502]`: a bare number is the word that it looks like.
                 let word = |item: &Json| match item {
                     Json::String(text) => Some(text.clone()),
@@ -139,6 +153,17 @@ impl Kind {
                     Some(words) if is_list => words.join(","),
                     Some(_) => return Err(self.invalid("list".to_owned())),
                     None => return Err(self.invalid("list with an item that is not a word".to_owned())),
+                }
+            }
+            Json::Object(fields) if matches!(self, Kind::Ports { .. }) => {
+                let pair = |(port, number): (&String, &Json)| match number {
+                    Json::Number(number) => Some(format!("{port}={number}")),
+                    _ => None,
+                };
+                let pairs: Option<Vec<String>> = fields.iter().map(pair).collect();
+                match pairs {
+                    Some(pairs) => pairs.join(","),
+                    None => return Err(self.invalid("object with a value that is not a number".to_owned())),
                 }
             }
             Json::Object(_) => return Err(self.invalid("object".to_owned())),
@@ -168,6 +193,7 @@ impl Kind {
             Kind::Headers => parse_headers(text).map(Value::Texts),
             Kind::Path => (text.starts_with('/') && text.bytes().all(|c| c.is_ascii_graphic()))
                 .then(|| Value::Texts(vec![text.to_owned()])),
+            Kind::Ports { min, max } => parse_ports(text, min, max).map(Value::Ports),
         };
         parsed.ok_or_else(|| self.invalid(quote(text)))
     }
@@ -190,6 +216,11 @@ impl fmt::Display for Value {
             Value::Words(words) => f.write_str(&words.join(",")),
             Value::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Value::Texts(texts) => f.write_str(&texts.join(",")),
+            Value::Ports(ports) if ports.is_empty() => f.write_str("none"),
+            Value::Ports(ports) => {
+                let pairs: Vec<String> = ports.iter().map(|(port, number)| format!("{port}={number}")).collect();
+                f.write_str(&pairs.join(","))
+            }
         }
     }
 }
@@ -249,6 +280,22 @@ fn parse_headers(text: &str) -> Option<Vec<String>> {
     text.split(',')
         .map(|part| http::HeaderName::from_bytes(part.trim().as_bytes()).ok().map(|name| name.as_str().to_owned()))
         .collect()
+}
+
+fn parse_ports(text: &str, min: u64, max: u64) -> Option<BTreeMap<u16, u64>> {
+    let mut ports = BTreeMap::new();
+    if text == "none" || text.is_empty() {
+        return Some(ports);
+    }
+    for part in text.split(',') {
+        let (port, number) = part.split_once('=')?;
+        let port = in_range(port.trim().parse().ok(), 1, u16::MAX)?;
+        let number = in_range(number.trim().parse().ok(), min, max)?;
+        if ports.insert(port, number).is_some() {
+            return None;
+        }
+    }
+    Some(ports)
 }
 
 /// Splits `12.5ms` into number and unit.
@@ -335,6 +382,20 @@ mod tests {
         assert!(words.parse_json(&json!([["502"]])).is_err());
         assert_eq!(words.parse_text("none").unwrap(), Value::Words(vec![]));
         assert!(words.parse_text("502,502").is_err());
+    }
+
+    #[test]
+    fn numbers_by_port_are_read_from_text_list_and_object() {
+        let ports = Kind::Ports { min: 1, max: 1000 };
+        let expected = Value::Ports(BTreeMap::from([(19001, 7), (19002, 8)]));
+        for json in [json!("19002=8, 19001=7"), json!(["19001=7", "19002=8"]), json!({"19001": 7, "19002": 8})] {
+            assert_eq!(ports.parse_json(&json).unwrap(), expected, "{json}");
+        }
+        assert_eq!(ports.parse_text(&expected.to_string()).unwrap(), expected);
+        assert_eq!(ports.parse_json(&json!({})).unwrap().to_string(), "none");
+        for bad in [json!("19001"), json!("0=1"), json!("1=0"), json!("1=1,1=2"), json!("70000=1"), json!({"1": "2"})] {
+            assert!(ports.parse_json(&bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -93,6 +93,9 @@ pub struct RouteOptions {
     pub passive_ban: PassiveBan,
     pub retry_on: RetryOn,
     pub max_more_tries: RetryTries,
+    pub model_context_limit: Option<u64>,
+    pub backend_context_limits: BTreeMap<u16, u64>,
+    pub backend_managed_affinity: bool,
     pub connect_timeout: Duration,
     pub upstream_timeout: Duration,
     pub max_body_size: u64,
@@ -136,6 +139,12 @@ impl RouteOptions {
                 Some(Value::Int(more)) => RetryTries::AtMost(u32::try_from(more).unwrap_or(u32::MAX)),
                 _ => RetryTries::All,
             },
+            model_context_limit: read.optional_int("model_context_limit"),
+            backend_context_limits: match read.value("backend_context_limits") {
+                Some(Value::Ports(ports)) => ports,
+                _ => BTreeMap::new(),
+            },
+            backend_managed_affinity: read.flag("backend_managed_affinity"),
             connect_timeout: read.duration("connect_timeout"),
             upstream_timeout: read.duration("upstream_timeout"),
             max_body_size: match read.value("max_body_size") {
@@ -206,9 +215,13 @@ impl Reader<'_> {
     }
 
     fn int(&self, name: &str) -> u64 {
+        self.optional_int(name).unwrap_or_default()
+    }
+
+    fn optional_int(&self, name: &str) -> Option<u64> {
         match self.value(name) {
-            Some(Value::Int(number)) => number,
-            _ => 0,
+            Some(Value::Int(number)) => Some(number),
+            _ => None,
         }
     }
 
@@ -259,6 +272,9 @@ mod tests {
             ("passive_ban", "off"),
             ("retry_on", "none"),
             ("max_more_tries", "all"),
+            ("model_context_limit", "4096"),
+            ("backend_context_limits", "19001=4096"),
+            ("backend_managed_affinity", "true"),
             ("connect_timeout", "1s"),
             ("upstream_timeout", "1s"),
             ("max_body_size", "1KiB"),

@@ -34,6 +34,9 @@ fn value_json(value: &Value) -> Json {
         Value::Bool(flag) => json!(flag),
         Value::Words(words) => json!(words),
         Value::Texts(texts) if texts.len() != 1 => json!(texts),
+        Value::Ports(ports) if !ports.is_empty() => {
+            ports.iter().map(|(port, number)| (port.to_string(), json!(number))).collect::<Map<_, _>>().into()
+        }
         other => json!(other.to_string()),
     }
 }

@@ -48,6 +48,18 @@ impl BackendSpec {
         Self { id, name: None, max_concurrency: None, health_path: None, context_limit: None, dp_size: None }
     }
 
+    /// The context window in tokens that the backend is known to have: its own, else its port's in the options, else what
+    /// all backends share. `None`: nobody has stated one.
+    pub fn known_context(&self, options: &RouteOptions) -> Option<u64> {
+        let by_port = || options.backend_context_limits.get(&self.id.port()).copied();
+        self.context_limit.or_else(by_port).or(options.model_context_limit)
+    }
+
+    /// The data-parallel ranks that the router chooses from; `None` when it chooses none.
+    pub fn ranks(&self, options: &RouteOptions) -> Option<u32> {
+        self.dp_size.filter(|size| *size > 1 && !options.backend_managed_affinity)
+    }
+
     /// Whether an operator may mean this backend by `text`: its address or its name.
     pub fn answers_to(&self, text: &str) -> bool {
         self.id.as_str() == text || self.name.as_deref() == Some(text)

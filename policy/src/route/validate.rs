@@ -138,6 +138,7 @@ fn unknown_option(name: &str) -> String {
 
 fn check_together(routes: &[RouteSpec], complaints: &mut Complaints) {
     for (index, route) in routes.iter().enumerate() {
+        check_context(route, complaints);
         if routes.iter().take(index).any(|other| other.name == route.name) {
             complaints.add(format!("routes.{}.name", route.name), "duplicate: another route has this name and prefix");
         }
@@ -148,6 +149,27 @@ fn check_together(routes: &[RouteSpec], complaints: &mut Complaints) {
             let problem =
                 format!("overlaps route {}: both would answer bare /v1/; only one default is allowed", first.name);
             complaints.add(format!("routes.{}.default", other.name), problem);
+        }
+    }
+}
+
+/// Context windows must speak of backends that exist, and none may lie below what all backends are said to have.
+fn check_context(route: &RouteSpec, complaints: &mut Complaints) {
+    let path = format!("routes.{}", route.name);
+    let options = route.options();
+    for port in options.backend_context_limits.keys() {
+        if !route.backends.iter().any(|backend| backend.id.port() == *port) {
+            let ports: Vec<String> = route.backends.iter().map(|backend| backend.id.port().to_string()).collect();
+            let problem = format!("no backend has port {port}; allowed: {}", ports.join(", "));
+            complaints.add(format!("{path}.options.backend_context_limits"), problem);
+        }
+    }
+    let Some(shared) = options.model_context_limit else { return };
+    for backend in &route.backends {
+        if let Some(own) = backend.known_context(&options).filter(|own| *own < shared) {
+            let problem =
+                format!("{own} is less than model_context_limit, which every backend has; allowed: {shared} or more");
+            complaints.add(format!("{path}.backends[{}].context_limit", backend.id), problem);
         }
     }
 }
@@ -298,7 +320,7 @@ fn read_backend(path: &str, document: &Json, complaints: &mut Complaints) -> Opt
         },
     };
     let max_concurrency = read("max_concurrency", Kind::Int { min: 1, max: 100_000 });
-    let context_limit = read("context_limit", Kind::Int { min: 1, max: 1_000_000_000 });
+    let context_limit = read("context_limit", Kind::Int { min: 1, max: catalogue::CONTEXT_MAX });
     let dp_size = read("dp_size", Kind::Int { min: 1, max: 4096 });
     let health_path = read("health_path", Kind::Path);
     let name = match object.get("name") {

@@ -10,6 +10,7 @@ impl From<Gate> for v1::Gate {
         match gate {
             Gate::UnknownRoute => Self::UnknownRoute,
             Gate::NoBackend => Self::NoBackend,
+            Gate::ContextWindow => Self::ContextWindow,
             Gate::QueueFull => Self::QueueFull,
             Gate::QueueTimeout => Self::QueueTimeout,
             Gate::SessionTableFull => Self::SessionTableFull,
@@ -25,6 +26,7 @@ impl From<v1::Gate> for Gate {
         match gate {
             v1::Gate::UnknownRoute => Self::UnknownRoute,
             v1::Gate::NoBackend => Self::NoBackend,
+            v1::Gate::ContextWindow => Self::ContextWindow,
             v1::Gate::QueueFull => Self::QueueFull,
             v1::Gate::QueueTimeout => Self::QueueTimeout,
             v1::Gate::SessionTableFull => Self::SessionTableFull,

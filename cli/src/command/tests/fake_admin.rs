@@ -283,6 +283,7 @@ impl Admin for Fake {
             name: request.name,
             sha256_prefix: request.sha256.iter().take(4).fold(String::new(), |text, byte| format!("{text}{byte:02x}")),
             created_unix_ms: 1,
+            source: v1::KeySource::Database.into(),
         };
         state.keys.push((key.clone(), request.sha256.to_vec()));
         Ok(Response::new(v1::AddKeyReply { key: Some(key) }))

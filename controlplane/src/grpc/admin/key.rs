@@ -26,5 +26,6 @@ fn state(key: &KeyRow) -> v1::KeyState {
         name: key.name.clone(),
         sha256_prefix: format!("{:08x}", key.sha256.iter().take(4).fold(0, |sum, byte| (sum << 8) | u32::from(*byte))),
         created_unix_ms: key.created_unix_ms,
+        source: v1::KeySource::Database.into(),
     }
 }
