@@ -2,6 +2,7 @@
 //! for an event; the only clocks are upper bounds.
 
 mod admission;
+mod affinity;
 mod backend;
 mod client;
 mod control;

@@ -1,5 +1,7 @@
 //! Why a request is not answered by a backend. Causes only: statuses and texts are `error_response`'s.
 
+use router_policy::header::InvalidContextWindow;
+
 use crate::coordinate::Refused;
 
 /// Each cause.
@@ -16,6 +18,9 @@ pub(crate) enum Error {
     BadPath,
     #[error("missing or invalid api key")]
     Unauthorized,
+    /// `x-model-context-window` is no positive integer.
+    #[error(transparent)]
+    InvalidContextWindow(#[from] InvalidContextWindow),
     #[error("request body over {limit} bytes")]
     BodyTooLarge { limit: u64 },
     /// The client stopped sending its body.

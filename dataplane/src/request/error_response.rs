@@ -5,6 +5,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use router_policy::header::CONTEXT_WINDOW;
 use router_policy::refusal::Gate;
 use serde_json::{Value as Json, json};
 
@@ -67,6 +68,11 @@ impl Answer {
                     (StatusCode::UNAUTHORIZED, ("invalid_request_error", "authentication_error"), "invalid_api_key");
                 "missing or invalid api key".to_owned()
             }
+            Error::InvalidContextWindow(invalid) => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "invalid_context_window");
+                details = json!({"header": CONTEXT_WINDOW.as_str()});
+                invalid.to_string()
+            }
             Error::BodyTooLarge { limit } => {
                 (status, kinds, code) =
                     (StatusCode::PAYLOAD_TOO_LARGE, ("invalid_request_error", "request_too_large"), "body_too_large");
@@ -89,6 +95,9 @@ impl Answer {
                 code = refused.gate.code();
                 kinds = (code, anthropic_kind(status));
                 details = json!({"gate": code, "in_flight": refused.in_flight, "limit": refused.limit});
+                if refused.gate == Gate::ContextWindow {
+                    details["header"] = Json::from(CONTEXT_WINDOW.as_str());
+                }
                 refused.detail.clone().into_owned()
             }
             Error::BackendUnreachable => {
@@ -152,6 +161,7 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
         Error::NoRoute
         | Error::NoDefaultRoute
         | Error::BadPath
+        | Error::InvalidContextWindow(_)
         | Error::BodyTooLarge { .. }
         | Error::BodyTimeout
         | Error::BodyBroken

@@ -11,6 +11,7 @@ use http::{HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use router_policy::header::context_window;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
 
@@ -141,6 +142,7 @@ impl Exchange<'_> {
         body::check_stated_length(&head.headers, limit)?;
         let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
         let key_id = key_id.as_deref().unwrap_or_default();
+        let context_window = context_window(&head.headers)?;
         // 3. Whose turn it is.
         let body = body::read(incoming, limit, self.proxy.config.body_timeout).await?;
         let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
@@ -152,7 +154,7 @@ impl Exchange<'_> {
             key_id: key_id.to_owned(),
             body_bytes: body.len() as u64,
             stream: identity.stream,
-            context_tokens: 0,
+            context_tokens: context_window.unwrap_or(0),
             tried: Vec::new(),
             queue_timeout: route.options.queue_timeout,
         };
@@ -188,7 +190,8 @@ impl Exchange<'_> {
             let target = Target {
                 backend: &lease.backend,
                 host: &backend.host,
-                dp_rank: lease.dp_rank,
+                // Engines that schedule their own ranks are sent none, whatever a grant says.
+                dp_rank: lease.dp_rank.filter(|_| !route.options.backend_managed_affinity),
                 connect_timeout: route.options.connect_timeout,
             };
             let sent = outbound.send(&self.proxy.pool, target, &mut silence, &self.proxy.metrics).await;
