@@ -13,6 +13,9 @@ pub(crate) enum Error {
     /// Bare `/v1/...`, and no route is the default.
     #[error("no default route")]
     NoDefaultRoute,
+    /// HTTP/1.1 without `Host`, or more than one.
+    #[error("not exactly one host header")]
+    BadHost,
     /// Dot segments, plain or encoded.
     #[error("path with dot segments")]
     BadPath,
@@ -40,4 +43,13 @@ pub(crate) enum Error {
     /// No response head in time.
     #[error("the backend stayed silent")]
     BackendSilent,
+    /// The list of models was answered with this status, or with what is no list.
+    #[error("the backend's answer is no list of models")]
+    BackendBadAnswer { status: u16 },
+    /// The engines know no `/v1/models`.
+    #[error("no backend has a list of models")]
+    NoModelList,
+    /// No backend that answered lists it.
+    #[error("no backend has the model")]
+    ModelNotFound,
 }
