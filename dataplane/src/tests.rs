@@ -15,6 +15,7 @@ mod replica;
 mod retries;
 mod shutdown;
 mod streaming;
+mod uploads;
 
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -17,6 +18,7 @@ use router_policy::header::context_window;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
 
+use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
 use super::id::RequestIds;
@@ -25,7 +27,7 @@ use super::tally::Tally;
 use super::{auth, body, health, host, models, route, session, upload};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
-use crate::coordinate::{Admission, Ask, Lease};
+use crate::coordinate::{Admission, Ask, Lease, Reservation};
 use crate::metrics::Metrics;
 use crate::server::readiness::Readiness;
 use crate::snapshot::{RouteEntry, SnapshotStore};
@@ -160,7 +162,7 @@ impl Exchange<'_> {
         request_id: &HeaderValue,
     ) -> Result<Reply, Error> {
         let (mut head, incoming) = request.into_parts();
-        let incoming = upload::watched(incoming, &self.has_left);
+        let incoming = upload::watched(incoming, Arc::clone(&self.has_left));
         // 1. Which route.
         let parsed = route::parse(head.uri.path());
         self.shape = parsed.as_ref().map_or(Shape::OpenAi, |parsed| Shape::of(parsed.inner));
@@ -189,21 +191,31 @@ impl Exchange<'_> {
             let question = models::Question::new(wanted, context_window, &uri, head.headers);
             return models::answer(self.proxy, &route, &question).await.map(Reply::Own);
         }
-        // 3. Whose turn it is.
-        let body = body::read(incoming, limit, self.proxy.config.body_timeout).await?;
-        let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
-        drop(snapshot);
-        let ask = Ask {
+        let mut ask = Ask {
             route: route.name.clone(),
-            model: identity.model,
-            fingerprint: identity.session.as_ref().map(|session| session.fingerprint),
+            model: String::new(),
+            fingerprint: None,
             key_id: key_id.to_owned(),
-            body_bytes: body.len() as u64,
-            stream: identity.stream,
+            body_bytes: 0,
+            stream: false,
             context_tokens: context_window.unwrap_or(0),
             tried: Vec::new(),
             queue_timeout: route.options.queue_timeout,
+            waited: Duration::ZERO,
         };
+        // 3. Whose turn it is. A body that takes time occupies a slot for that time.
+        let intake = Intake::new(incoming, limit, self.proxy.config.body_timeout);
+        let taken_in = self.take_in(intake, &mut ask).await;
+        if taken_in.is_err() {
+            self.routed.session = session::identify(&route, &snapshot, &head.headers, &[], key_id).session;
+        }
+        let (body, reservation) = taken_in?;
+        let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
+        drop(snapshot);
+        ask.model = identity.model;
+        ask.fingerprint = identity.session.as_ref().map(|session| session.fingerprint);
+        ask.body_bytes = body.len() as u64;
+        ask.stream = identity.stream;
         if identity.session.is_none() {
             route.metrics.keyless.inc();
         }
@@ -212,7 +224,28 @@ impl Exchange<'_> {
         // 4. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
-        self.proxy_to_backend(&route, ask, &outbound).await.map(Reply::Backend)
+        self.proxy_to_backend(&route, ask, reservation, &outbound).await.map(Reply::Backend)
+    }
+
+    /// Reads the body, with a slot taken unless it is in at once (gateway.md §1).
+    async fn take_in(
+        &mut self,
+        mut intake: Intake<impl Body<Data = Bytes> + Unpin>,
+        ask: &mut Ask,
+    ) -> Result<(Bytes, Option<Reservation>), Error> {
+        if intake.is_in_at_once().await? {
+            return Ok((intake.into_bytes(), None));
+        }
+        match self.proxy.admission.reserve(ask).await {
+            Ok(reservation) => {
+                ask.waited = reservation.queued();
+                Ok((intake.finish().await?, Some(reservation)))
+            }
+            Err(refused) => {
+                intake.discard().await;
+                Err(Error::Refused(refused))
+            }
+        }
     }
 
     /// Takes a slot and asks its backend; a failure that the route retries takes the next one, until a response's head is
@@ -221,12 +254,15 @@ impl Exchange<'_> {
         &mut self,
         route: &RouteEntry,
         mut ask: Ask,
+        reservation: Option<Reservation>,
         outbound: &Outbound,
     ) -> Result<Answer, Error> {
         let started = tokio::time::Instant::now();
-        let granted = self.proxy.admission.acquire(&ask).await;
+        let granted = self.proxy.admission.acquire(&ask, reservation).await;
         route.metrics.waited(started.elapsed());
         let mut lease = granted.map_err(Error::Refused)?;
+        // A transfer's wait is another one.
+        ask.waited = Duration::ZERO;
         let mut silence = Silence::new(route.options.upstream_timeout);
         let mut failed: u32 = 0;
         loop {

@@ -9,11 +9,10 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 /// Passes `body` on, and sets `has_left` once it ends because its client is gone.
-pub(crate) fn watched<B>(body: B, has_left: &Arc<AtomicBool>) -> impl Body<Data = B::Data, Error = B::Error> + Unpin
+pub(crate) fn watched<B>(body: B, has_left: Arc<AtomicBool>) -> impl Body<Data = B::Data, Error = B::Error> + Unpin
 where
     B: Body<Error: StdError + 'static> + Unpin,
 {
-    let has_left = Arc::clone(has_left);
     body.map_err(move |error| {
         if !is_malformed(&error) {
             has_left.store(true, Ordering::Relaxed);

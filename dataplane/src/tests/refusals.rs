@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use router_proto::v1::client_op::Kind;
+
 use super::backend::Backend;
 use super::client::{call, connect, post};
 use super::control::{Control, route};
@@ -81,8 +83,10 @@ async fn a_client_that_breaks_off_its_upload_is_counted_as_one_that_left() {
     assert!(answer.text().contains("body_broken"));
     counted(&replica, r#"router_requests_total{route="chat",code="400"} 1"#).await;
     assert!(replica.metrics().await.contains(r#"router_client_disconnects_total{route="chat"} 2"#));
-    let leases = control.heartbeat().await;
-    assert!(leases.is_empty(), "{leases:?}");
+    // On a slow machine an upload may have taken a slot to come in by; a backend is asked for by none.
+    let asked_for_a_backend = |kind: &Kind| matches!(kind, Kind::Acquire(acquire) if !acquire.reserve);
+    let ops = control.heartbeat().await;
+    assert!(!ops.iter().any(asked_for_a_backend), "{ops:?}");
 }
 
 #[tokio::test]

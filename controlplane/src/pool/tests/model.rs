@@ -6,6 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Fewer than sessions: the table gets full.
+const MAX_SESSIONS: usize = 4;
+
 /// One step of a random run.
 #[derive(Debug, Clone)]
 enum Step {
@@ -58,8 +61,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 /// What a run must look like from outside, kept by counting answers only.
+#[derive(Default)]
 struct Model {
-    max_sessions: usize,
     held: Vec<(u64, String, bool)>,
     waiting: HashSet<u64>,
     answered: HashSet<u64>,
@@ -68,6 +71,13 @@ struct Model {
 }
 
 impl Model {
+    /// Takes one of the leases whose backend suits.
+    fn take(&mut self, pick: usize, suits: impl Fn(&str) -> bool) -> Option<(u64, String, bool)> {
+        let places: Vec<usize> = (0..self.held.len()).filter(|at| suits(&self.held[*at].1)).collect();
+        let at = places.get(pick % places.len().max(1))?;
+        Some(self.held.swap_remove(*at))
+    }
+
     fn hear(&mut self, op: v1::ServerOp, limit: u32) {
         assert!(self.answered.insert(op.op), "answered twice");
         assert!(self.waiting.remove(&op.op), "answered without being asked");
@@ -78,7 +88,7 @@ impl Model {
                 if refused.gate == i32::from(v1::Gate::SessionTableFull) {
                     let session = session.expect("only a session needs a place in the table");
                     assert!(!self.bound.contains_key(&session), "a full table refuses only new sessions");
-                    assert_eq!(self.bound.len(), self.max_sessions);
+                    assert_eq!(self.bound.len(), MAX_SESSIONS);
                 }
                 return;
             }
@@ -119,104 +129,116 @@ proptest! {
 }
 
 async fn run(steps: Vec<Step>) {
-    let options = |limit: u32| {
-        json!({"max_concurrency": limit, "max_waiting": 4, "health_successes": 1, "queue_timeout": "5s",
-            "max_sessions": 4, "on_full": "refuse"})
-    };
-    let mut bench = Bench::new(3, options(2)).await;
-    let (second, mut second_answers) = stream("r2", 2);
-    let mut model = Model {
-        max_sessions: 4,
-        held: Vec::new(),
-        waiting: HashSet::new(),
-        answered: HashSet::new(),
-        bound: HashMap::new(),
-        asked: HashMap::new(),
-    };
-    let mut limit = 2;
+    let bench = Bench::new(3, options(2)).await;
+    let (second, second_answers) = stream("r2", 2);
+    let mut run = Run { bench, second, second_answers, model: Model::default(), limit: 2 };
     for step in steps {
+        run.take(step).await;
+        run.hear().await;
+        run.check();
+    }
+}
+
+fn options(limit: u32) -> serde_json::Value {
+    json!({"max_concurrency": limit, "max_waiting": 4, "health_successes": 1, "queue_timeout": "5s",
+        "max_sessions": MAX_SESSIONS, "on_full": "refuse"})
+}
+
+/// A pool, two replicas' streams, and what was heard on them.
+struct Run {
+    bench: Bench,
+    second: Arc<Caller>,
+    second_answers: mpsc::UnboundedReceiver<v1::ServerOp>,
+    model: Model,
+    limit: u32,
+}
+
+impl Run {
+    fn caller(&self, replica: bool) -> &Arc<Caller> {
+        if replica { &self.second } else { &self.bench.caller }
+    }
+
+    /// Notes a new operation; its number.
+    fn begin(&mut self, session: Option<u8>, replica: bool) -> u64 {
+        self.bench.next_op += 1;
+        self.model.asked.insert(self.bench.next_op, (session, replica));
+        self.model.waiting.insert(self.bench.next_op);
+        self.bench.next_op
+    }
+
+    fn acquire(&mut self, asked: Asked, number: Option<u8>, replica: bool) {
+        let op = self.begin(number, replica);
+        let asked = Asked { fingerprint: number.map(session), ..asked };
+        self.bench.pool.acquire(op, asked, self.caller(replica));
+    }
+
+    async fn take(&mut self, step: Step) {
         match step {
-            Step::Acquire { session: number, replica } => {
-                bench.next_op += 1;
-                model.asked.insert(bench.next_op, (number, replica));
-                model.waiting.insert(bench.next_op);
-                let asked = Asked { fingerprint: number.map(session), ..Asked::default() };
-                bench.pool.acquire(bench.next_op, asked, if replica { &second } else { &bench.caller });
-            }
+            Step::Acquire { session, replica } => self.acquire(Asked::default(), session, replica),
             Step::Reserve { replica } => {
-                bench.next_op += 1;
-                model.asked.insert(bench.next_op, (None, replica));
-                model.waiting.insert(bench.next_op);
-                let asked = Asked { is_reserve: true, ..Asked::default() };
-                bench.pool.acquire(bench.next_op, asked, if replica { &second } else { &bench.caller });
+                self.acquire(Asked { is_reserve: true, ..Asked::default() }, None, replica);
             }
-            Step::Place { pick, session: number } => {
-                let reserved: Vec<usize> = (0..model.held.len()).filter(|at| model.held[*at].1.is_empty()).collect();
-                if let Some(at) = reserved.get(pick % reserved.len().max(1)) {
-                    let (lease, _, replica) = model.held.swap_remove(*at);
-                    bench.next_op += 1;
-                    model.asked.insert(bench.next_op, (number, replica));
-                    model.waiting.insert(bench.next_op);
+            Step::Place { pick, session } => {
+                if let Some((lease, _, replica)) = self.model.take(pick, str::is_empty) {
                     let reservation = Some(LeaseId(lease));
-                    let asked = Asked { fingerprint: number.map(session), reservation, ..Asked::default() };
-                    bench.pool.acquire(bench.next_op, asked, if replica { &second } else { &bench.caller });
+                    self.acquire(Asked { reservation, ..Asked::default() }, session, replica);
                 }
             }
             Step::Cancel(pick) => {
-                let mut waiting: Vec<u64> = model.waiting.iter().copied().collect();
+                let mut waiting: Vec<u64> = self.model.waiting.iter().copied().collect();
                 waiting.sort_unstable();
                 if let Some(op) = waiting.get(pick % waiting.len().max(1)).copied() {
-                    bench.pool.cancel(if model.asked[&op].1 { 2 } else { 1 }, op);
-                    model.waiting.remove(&op);
+                    self.bench.pool.cancel(if self.model.asked[&op].1 { 2 } else { 1 }, op);
+                    self.model.waiting.remove(&op);
                 }
             }
-            Step::Release(pick) if !model.held.is_empty() => {
-                let (lease, _, replica) = model.held.swap_remove(pick % model.held.len());
-                bench.pool.release(LeaseId(lease), if replica { &second } else { &bench.caller }, false);
+            Step::Release(pick) => {
+                if let Some((lease, _, replica)) = self.model.take(pick, |_| true) {
+                    self.bench.pool.release(LeaseId(lease), self.caller(replica), false);
+                }
             }
-            Step::Transfer { pick, is_connect } if model.held.iter().any(|(_, on, _)| !on.is_empty()) => {
-                let placed: Vec<usize> = (0..model.held.len()).filter(|at| !model.held[*at].1.is_empty()).collect();
-                let (lease, on, replica) = model.held.swap_remove(placed[pick % placed.len()]);
-                let failed = Failed { lease: LeaseId(lease), backend: BackendId::new(&on).unwrap(), is_connect };
-                bench.next_op += 1;
-                model.asked.insert(bench.next_op, (None, replica));
-                model.waiting.insert(bench.next_op);
-                let again = Asked { tried: vec![failed.backend.clone()], ..Asked::default() };
-                bench.pool.transfer(bench.next_op, &failed, again, if replica { &second } else { &bench.caller });
+            Step::Transfer { pick, is_connect } => {
+                if let Some((lease, on, replica)) = self.model.take(pick, |on| !on.is_empty()) {
+                    let failed = Failed { lease: LeaseId(lease), backend: BackendId::new(&on).unwrap(), is_connect };
+                    let again = Asked { tried: vec![failed.backend.clone()], ..Asked::default() };
+                    let op = self.begin(None, replica);
+                    self.bench.pool.transfer(op, &failed, again, self.caller(replica));
+                }
             }
-            Step::Drain { at, on } => bench.pool.set_drain(&backend(at), on),
+            Step::Drain { at, on } => self.bench.pool.set_drain(&backend(at), on),
             Step::Probe { at, good } => {
                 let probe = if good {
                     router_policy::health::round::Probe::Good
                 } else {
                     router_policy::health::round::Probe::Failed
                 };
-                bench.pool.record_probe(&backend(at), probe, "test");
+                self.bench.pool.record_probe(&backend(at), probe, "test");
             }
             Step::DropReplica(replica) => {
-                bench.pool.drop_replica(if replica { "r2" } else { "r1" });
-                model.held.retain(|(_, _, of)| *of != replica);
-                let asked = &model.asked;
-                model.waiting.retain(|op| asked[op].1 != replica);
+                self.bench.pool.drop_replica(if replica { "r2" } else { "r1" });
+                self.model.held.retain(|(_, _, of)| *of != replica);
+                let asked = &self.model.asked;
+                self.model.waiting.retain(|op| asked[op].1 != replica);
             }
             Step::Limit(new) => {
-                limit = new;
+                self.limit = new;
                 let addresses: Vec<String> = (0..3).map(|number| backend(number).to_string()).collect();
                 let document = json!({"name": "chat", "options": options(new), "backends": addresses});
-                let spec = parse_route(&document).unwrap();
-                bench.pool.install(Arc::new(spec));
+                self.bench.pool.install(Arc::new(parse_route(&document).unwrap()));
             }
             Step::Tick(ms) => {
                 tokio::time::advance(Duration::from_millis(ms)).await;
-                bench.pool.tick();
+                self.bench.pool.tick();
             }
-            Step::Release(_) | Step::Transfer { .. } => {}
         }
+    }
+
+    async fn hear(&mut self) {
         // Grants that wait for their binding's commit come before the next step.
-        bench.pool.context.committer.flush().await;
+        self.bench.pool.context.committer.flush().await;
         let mut answers = Vec::new();
-        answers.extend(std::iter::from_fn(|| bench.answers.try_recv().ok()));
-        answers.extend(std::iter::from_fn(|| second_answers.try_recv().ok()));
+        answers.extend(std::iter::from_fn(|| self.bench.answers.try_recv().ok()));
+        answers.extend(std::iter::from_fn(|| self.second_answers.try_recv().ok()));
         // Two streams hear of one step side by side; leases tell in which order it granted.
         answers.sort_by_key(|op| match &op.kind {
             Some(Kind::Granted(granted)) => granted.lease,
@@ -224,17 +246,19 @@ async fn run(steps: Vec<Step>) {
             _ => u64::MAX,
         });
         for op in answers {
-            model.hear(op, limit);
+            self.model.hear(op, self.limit);
         }
-        let held = bench.pool.in_flight();
-        let reserved = model.held.iter().filter(|(_, on, _)| on.is_empty()).count();
-        assert_eq!(bench.pool.route_state().reserved as usize, reserved);
-        let (sessions, _) = bench.pool.sessions(&SessionFilter::default(), 100);
+    }
+
+    fn check(&self) {
+        let state = self.bench.pool.route_state();
+        let reserved = self.model.held.iter().filter(|(_, on, _)| on.is_empty()).count();
+        assert_eq!(self.bench.pool.in_flight() as usize, self.model.held.len(), "every lease is known outside, once");
+        assert_eq!(state.reserved as usize, reserved);
+        assert_eq!(state.waiting as usize, self.model.waiting.len(), "no waiter is lost");
+        let (sessions, _) = self.bench.pool.sessions(&SessionFilter::default(), 100);
         let bound: HashMap<String, String> = sessions.into_iter().map(|row| (row.fingerprint, row.backend)).collect();
-        let told: HashMap<String, String> =
-            model.bound.iter().map(|(number, on)| (session(*number).to_string(), on.clone())).collect();
+        let told = self.model.bound.iter().map(|(number, on)| (session(*number).to_string(), on.clone())).collect();
         assert_eq!(bound, told, "a session is where its last grant was, and nowhere else");
-        assert_eq!(held as usize, model.held.len(), "every lease is known outside, and none twice");
-        assert_eq!(bench.pool.route_state().waiting as usize, model.waiting.len(), "no waiter is lost");
     }
 }

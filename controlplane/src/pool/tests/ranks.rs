@@ -7,11 +7,11 @@ use super::*;
 /// A pool whose two backends have `dp_size` ranks.
 async fn ranked(dp_size: u32, options: serde_json::Value) -> Bench {
     let bench = Bench::new(2, json!({})).await;
-    install(&bench, dp_size, options);
+    install(&bench, dp_size, &options);
     bench
 }
 
-fn install(bench: &Bench, dp_size: u32, options: serde_json::Value) {
+fn install(bench: &Bench, dp_size: u32, options: &serde_json::Value) {
     let backends: Vec<_> =
         (0..2).map(|number| json!({"address": backend(number).to_string(), "dp_size": dp_size})).collect();
     let spec = parse_route(&json!({"name": "chat", "options": options, "backends": backends})).unwrap();
@@ -65,7 +65,7 @@ async fn gateway_8_ranks_follow_the_route_document() {
         places.insert(number, turn(&mut bench, number).await.dp_rank);
     }
     // Fewer ranks: only sessions on one that is gone get another, and it is kept.
-    install(&bench, 2, json!({}));
+    install(&bench, 2, &json!({}));
     for (number, before) in places {
         let after = turn(&mut bench, number).await.dp_rank;
         assert!(after.unwrap() < 2);
@@ -75,9 +75,9 @@ async fn gateway_8_ranks_follow_the_route_document() {
         let row = stored.iter().find(|row| row.fingerprint == session(number)).unwrap();
         assert_eq!(row.dp_rank, after);
     }
-    install(&bench, 2, json!({"backend_managed_affinity": true}));
+    install(&bench, 2, &json!({"backend_managed_affinity": true}));
     assert_eq!(turn(&mut bench, 1).await.dp_rank, None, "the engine chooses");
-    install(&bench, 1, json!({}));
+    install(&bench, 1, &json!({}));
     assert_eq!(turn(&mut bench, 1).await.dp_rank, None, "one rank is none");
 }
 
