@@ -99,7 +99,7 @@ async fn a_full_table_refuses_new_sessions_only_and_evicts_nobody(kind: Database
     let keyless = cluster.client.post(cluster.replica(0)?, "/v1/chat/completions", &raw).await?;
     assert_ne!(keyless.status, StatusCode::TOO_MANY_REQUESTS);
     let (fingerprint, _) = cluster.admin().await?.bindings().await?.into_iter().next().expect("a binding");
-    cluster.ctl()?.ok(&["session", "forget", "chat", &fingerprint]).await?;
+    cluster.ctl()?.ok(&["session", "forget", "chat", &fingerprint, "--yes"]).await?;
     assert_eq!(send("e").await?.ok()?.mode(), "new");
     cluster.finish()
 }

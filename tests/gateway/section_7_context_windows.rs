@@ -1,4 +1,5 @@
-//! One list of models for the whole pool, context windows that are kept, and data-parallel ranks.
+//! Context windows: one list of models for the whole pool, lowered to what all share, and requests that say how much they need
+//! are served where there is room for it or not at all.
 
 use http::{Method, StatusCode};
 use router_tests::await_event::{PATIENCE, until};
@@ -8,11 +9,9 @@ use router_tests::cluster::Cluster;
 use router_tests::database::DatabaseKind;
 use serde_json::{Value as Json, json};
 
-router_tests::on_both_databases!(
-    the_list_of_models_is_the_pool_s,
-    a_window_is_only_served_where_there_is_room_for_it,
-    a_session_keeps_its_rank_and_managed_engines_get_the_session_instead,
-);
+use super::gateway;
+
+router_tests::on_both_databases!(the_list_of_models_is_the_pool_s, a_window_is_only_served_where_there_is_room_for_it,);
 
 const WINDOW: &str = "x-model-context-window";
 
@@ -21,7 +20,7 @@ async fn models(cluster: &Cluster, headers: &[(&str, &str)]) -> anyhow::Result<A
 }
 
 async fn the_list_of_models_is_the_pool_s(kind: DatabaseKind) -> anyhow::Result<()> {
-    let mut cluster = Cluster::builder(kind).engines(2).option("model_context_limit", "30000").start().await?;
+    let mut cluster = gateway(kind).engines(2).option("model_context_limit", "30000").start().await?;
     let window = |answer: &Answer| Ok::<Json, anyhow::Error>(answer.json()?["data"][0]["max_model_len"].clone());
     let answer = models(&cluster, &[]).await?.ok()?;
     assert_eq!(answer.json()?["data"].as_array().map(Vec::len), Some(1), "a union, not a sum: {}", answer.text());
@@ -47,7 +46,7 @@ async fn the_list_of_models_is_the_pool_s(kind: DatabaseKind) -> anyhow::Result<
 }
 
 async fn a_window_is_only_served_where_there_is_room_for_it(kind: DatabaseKind) -> anyhow::Result<()> {
-    let cluster = Cluster::builder(kind).engines(2).option("model_context_limit", "8000").start().await?;
+    let cluster = gateway(kind).engines(2).option("model_context_limit", "8000").start().await?;
     let large = cluster.engines[1].address().to_string();
     cluster.ctl()?.ok(&["backend", "set", "chat", &large, "--context-limit", "32000"]).await?;
     let replica = cluster.replica(0)?;
@@ -81,46 +80,5 @@ async fn a_window_is_only_served_where_there_is_room_for_it(kind: DatabaseKind) 
     }
     assert_eq!(peers.len(), 2, "{peers:?}");
     cluster.until_in_flight(0).await?;
-    cluster.finish()
-}
-
-async fn a_session_keeps_its_rank_and_managed_engines_get_the_session_instead(
-    kind: DatabaseKind,
-) -> anyhow::Result<()> {
-    let cluster = Cluster::builder(kind).replicas(2).engines(1).start().await?;
-    let engine = cluster.engines[0].address().to_string();
-    cluster.ctl()?.ok(&["backend", "set", "chat", &engine, "--dp-size", "4"]).await?;
-    let rank = async |session: &str, replica: usize| {
-        // A client's own rank is never the engine's.
-        let chat = Chat::of(session).header("x-data-parallel-rank", "77");
-        let answer = chat.send(&cluster.client, cluster.replica(replica)?).await?.ok()?;
-        anyhow::Ok(answer.header("x-mock-data-parallel-rank").to_owned())
-    };
-    until("ranks are given", PATIENCE, || async { Ok(Some(rank("first", 0).await?).filter(|rank| !rank.is_empty())) })
-        .await?;
-    let mut ranks = std::collections::BTreeSet::new();
-    for number in 0..12 {
-        let session = format!("s{number}");
-        let first = rank(&session, 0).await?;
-        assert!(["0", "1", "2", "3"].contains(&first.as_str()), "{first}");
-        assert_eq!(rank(&session, 1).await?, first, "the same on every replica");
-        ranks.insert(first);
-    }
-    assert!(ranks.len() > 1, "sessions spread: {ranks:?}");
-
-    let echo = async || {
-        let headers = [("x-session-id", "s"), ("x-deepinfer-cache-namespace", "n"), ("x-data-parallel-rank", "77")];
-        let answer = cluster.client.send(cluster.replica(0)?, Method::POST, "/v1/echo", &headers, "{}").await?.ok()?;
-        anyhow::Ok(answer.json()?["headers"].to_string())
-    };
-    let before = echo().await?;
-    assert!(before.contains("x-data-parallel-rank") && !before.contains("77"), "{before}");
-    assert!(!before.contains("x-session-id") && !before.contains("cache-namespace"), "{before}");
-    cluster.ctl()?.ok(&["route", "set", "chat", "backend_managed_affinity=true"]).await?;
-    let after = until("the option takes effect", PATIENCE, || async {
-        Ok(Some(echo().await?).filter(|echo| echo.contains("x-session-id")))
-    })
-    .await?;
-    assert!(after.contains("x-deepinfer-cache-namespace") && !after.contains("x-data-parallel-rank"), "{after}");
     cluster.finish()
 }
