@@ -15,6 +15,7 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::*;
+use crate::files::FileConfig;
 use crate::store::SqliteSync;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -36,6 +37,7 @@ impl Running {
             bootstrap: None,
             lease_ttl,
             token: None,
+            files: FileConfig::default(),
         };
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
