@@ -176,3 +176,79 @@ fn read_key_store(path: &Path) -> Result<Vec<key_store::FileKey>, Vec<String>> {
     let bytes = read_bounded(path, key_store::MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
     key_store::parse(&bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ControlPlaneArgs,
+    }
+
+    fn checked(folder: &Path, flags: &[(&str, &str)]) -> Result<Config, Vec<String>> {
+        let mut line = vec!["controlplane".to_owned(), "--database-url".to_owned()];
+        line.push(format!("sqlite:{}", folder.join("router.db").display()));
+        for (flag, value) in flags {
+            let is_path = *flag != "--gateway-route";
+            let value = if is_path { folder.join(value).display().to_string() } else { (*value).to_owned() };
+            line.extend([(*flag).to_owned(), value]);
+        }
+        Line::parse_from(line).args.validate(None)
+    }
+
+    fn put(path: &Path, text: &str, mode: u32) {
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn files_are_checked_before_anything_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let record = r#"{"sha256": "HASH", "active": true}"#.replace("HASH", &"ab".repeat(32));
+        put(&path.join("keys"), &format!(r#"{{"version": 1, "records": [{record}]}}"#), 0o600);
+        let all = [("--key-store", "keys"), ("--control-file", "control"), ("--backend-state", "state")];
+        let config = checked(path, &[all.as_slice(), &[("--gateway-route", "chat")]].concat()).unwrap();
+        assert_eq!(config.files.key_store.unwrap().keys.len(), 1);
+        assert_eq!(config.files.control_file.unwrap().route.as_str(), "chat");
+        assert_eq!(checked(path, &all).unwrap().files.backend_state.unwrap().route.as_str(), "default");
+        assert!(checked(path, &[]).unwrap().files.backend_state.is_none());
+        assert!(!path.join("router.db").exists() && !path.join("state").exists());
+    }
+
+    #[test]
+    fn every_complaint_about_files_comes_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        put(&path.join("keys"), r#"{"version": 3, "records": [{"active": 1}]}"#, 0o600);
+        put(&path.join("control"), "{}", 0o622);
+        let flags = [
+            ("--key-store", "keys"),
+            ("--control-file", "control"),
+            ("--backend-state", "router.db-wal"),
+            ("--gateway-route", "Not A Route"),
+        ];
+        let complaints = checked(path, &flags).err().unwrap();
+        let starts =
+            ["--control-file:", "--backend-state", "--key-store:", "--key-store:", "--key-store:", "--gateway-route:"];
+        assert_eq!(complaints.len(), starts.len(), "{complaints:#?}");
+        for (complaint, start) in complaints.iter().zip(starts) {
+            assert!(complaint.starts_with(start), "{complaint}");
+        }
+        assert!(complaints[0].contains("chmod go-w") && complaints[1].contains("--database-url"), "{complaints:#?}");
+
+        let missing = checked(path, &[("--key-store", "nowhere")]).err().unwrap();
+        assert_eq!(missing, [format!("--key-store: {}: does not exist", path.join("nowhere").display())]);
+        put(&path.join("keys"), r#"{"version": 1, "records": []}"#, 0o644);
+        let wide = checked(path, &[("--key-store", "keys")]).err().unwrap();
+        assert_eq!(wide.len(), 1, "{wide:#?}");
+        assert!(wide[0].contains("run: chmod 600"), "{wide:#?}");
+    }
+}

@@ -130,4 +130,40 @@ mod tests {
         replace(&path, b"new", 0o600, Hardness::Soft).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
+
+    /// Reads in a loop while `write` writes; whether some reading was not one of the two whole contents.
+    fn is_seen_torn(path: &Path, give_up: std::time::Duration, write: impl Fn(&[u8])) -> bool {
+        let contents = [vec![b'a'; 1 << 20], vec![b'b'; 1 << 20]];
+        write(&contents[0]);
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let reader = threads.spawn(|| {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    if !contents.contains(&fs::read(path).unwrap()) {
+                        return true;
+                    }
+                }
+                false
+            });
+            let end = std::time::Instant::now() + give_up;
+            for content in contents.iter().cycle() {
+                write(content);
+                if reader.is_finished() || std::time::Instant::now() > end {
+                    break;
+                }
+            }
+            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+            reader.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_reader_never_sees_a_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        let second = std::time::Duration::from_secs(1);
+        assert!(!is_seen_torn(&path, second, |content| replace(&path, content, 0o600, Hardness::Soft).unwrap()));
+        // The control: written in place, the same reader sees it at once.
+        assert!(is_seen_torn(&path, 20 * second, |content| fs::write(&path, content).unwrap()));
+    }
 }

@@ -18,6 +18,11 @@ use super::*;
 use crate::files::FileConfig;
 use crate::store::SqliteSync;
 
+mod backend_state;
+mod control_file;
+mod followed;
+mod key_store;
+
 const SOON: Duration = Duration::from_secs(10);
 
 struct Running {
@@ -28,6 +33,10 @@ struct Running {
 
 impl Running {
     async fn start(folder: &Path, lease_ttl: Duration) -> Self {
+        Self::start_with(folder, lease_ttl, FileConfig::default()).await
+    }
+
+    async fn start_with(folder: &Path, lease_ttl: Duration, files: FileConfig) -> Self {
         let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = grpc.local_addr().unwrap();
@@ -37,7 +46,7 @@ impl Running {
             bootstrap: None,
             lease_ttl,
             token: None,
-            files: FileConfig::default(),
+            files,
         };
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
