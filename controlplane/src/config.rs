@@ -130,11 +130,12 @@ impl ControlPlaneArgs {
 
     /// Checks the paths against each other and reads the key store.
     fn files(&self, database_url: &str, complaints: &mut Vec<String>) -> FileConfig {
+        let database = if self.database_url_file.is_some() { "--database-url-file" } else { "--database-url" };
         let paths = [
             ("--key-store", self.key_store.clone(), Use::Private),
             ("--control-file", self.control_file.clone(), Use::OwnerWrites),
             ("--backend-state", self.backend_state.clone(), Use::Private),
-            ("--database-url", sqlite_path(database_url), Use::Database),
+            (database, sqlite_path(database_url), Use::Database),
             ("--bootstrap", self.bootstrap.clone(), Use::Input),
             ("--database-url-file", self.database_url_file.clone(), Use::Input),
         ];

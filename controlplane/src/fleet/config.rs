@@ -101,13 +101,14 @@ impl Fleet {
             // What is queued for a route that goes must not be written after it is gone.
             self.context.committer.flush().await;
         }
-        let reading = self.admit_added(&changes, specs, &next).await?;
+        let admitted = self.admit_added(&changes, specs, &next).await?;
         if let Err(error) = self.store.save_routes(&put, &remove).await {
-            if reading.is_some() {
-                self.forget_removed(&next, specs).await;
+            if let Some((_, fresh)) = &admitted {
+                self.forget_in_file(specs, fresh).await;
             }
             return Err(error.into());
         }
+        let reading = admitted.map(|(reading, _)| reading);
         let gone = gone_backends(&changes, specs, &next);
         if !gone.is_empty()
             && let Err(error) = self.context.marks.write_now(&*self.store, &[], &gone).await
@@ -120,7 +121,9 @@ impl Fleet {
             if let Some(spec) = specs.get(&control.route) {
                 self.note_drains(spec, &reading);
             }
-            self.forget_removed(&before, specs).await;
+            if let (Some(old), Some(new)) = (before.get(&control.route), specs.get(&control.route)) {
+                self.forget_in_file(specs, &missing(old, new)).await;
+            }
             let reading = control.read().await;
             self.use_reading(control, specs, reading);
         }
@@ -128,13 +131,14 @@ impl Fleet {
     }
 
     /// Enables backends that come to the control file's route in the file, before they can be admitted; what the file says
-    /// then. `None` when that route is not concerned. The file decides about a route that is new.
+    /// then, and which it did not list before. `None` when that route is not concerned. The file decides about a route that
+    /// is new.
     async fn admit_added(
         &self,
         changes: &[RouteChange],
         before: &Specs,
         after: &Specs,
-    ) -> Result<Option<Reading>, AdminError> {
+    ) -> Result<Option<(Reading, Vec<BackendId>)>, AdminError> {
         let Some(control) = self.control.as_ref().filter(|c| changes.iter().any(|change| change.route == c.route))
         else {
             return Ok(None);
@@ -142,17 +146,21 @@ impl Fleet {
         let Some(spec) = after.get(&control.route) else {
             return Ok(None);
         };
-        let come = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
-        control.edit(|reading| moved(reading, spec, &come, &[])).await.map(Some)
+        let mut fresh = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
+        let reading = control.edit(|reading| {
+            fresh.retain(|backend| reading.why_drained(backend).is_some());
+            moved(reading, spec, &fresh, &[])
+        });
+        let reading = reading.await?;
+        Ok(Some((reading, fresh)))
     }
 
-    /// Takes backends that are not in their route any more out of the control file. One that stays there does no harm: it
-    /// means no backend.
-    async fn forget_removed(&self, before: &Specs, after: &Specs) {
+    /// Takes backends that their route does not have out of the control file. One that stays there does no harm: it means no
+    /// backend.
+    async fn forget_in_file(&self, specs: &Specs, left: &[BackendId]) {
         let Some(control) = &self.control else { return };
-        let (Some(old), Some(new)) = (before.get(&control.route), after.get(&control.route)) else { return };
-        let left = missing(old, new);
-        if let Err(error) = control.edit(|reading| moved(reading, new, &[], &left)).await {
+        let Some(spec) = specs.get(&control.route).filter(|_| !left.is_empty()) else { return };
+        if let Err(error) = control.edit(|reading| moved(reading, spec, &[], left)).await {
             tracing::warn!(%error, "removed backends stay listed in the control file");
         }
     }

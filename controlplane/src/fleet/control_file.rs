@@ -29,7 +29,8 @@ use crate::files::control_file::{Content, MAX_BYTES, Reading};
 use crate::files::health::FileHealth;
 use crate::store::{MarkKind, MarkRow};
 
-/// A file that gives nothing is looked at again before admission closes: somebody may be writing it in place.
+/// A file that gives nothing is looked at again before admission closes, or an undrain takes it for lost: somebody may be
+/// writing it in place.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// Permission bits that a rewritten file keeps.
 const KEPT_BITS: u32 = 0o755;
@@ -47,8 +48,17 @@ impl ControlFile {
         Self { path: health.path().to_owned(), route, health, last: Mutex::default() }
     }
 
-    /// What the file says now.
+    /// What the file says now. One that has just come to say nothing is looked at again.
     pub(super) async fn read(&self) -> Reading {
+        let reading = self.read_once().await;
+        if !self.looks_unfinished(&reading) {
+            return reading;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        self.read_once().await
+    }
+
+    async fn read_once(&self) -> Reading {
         let path = self.path.clone();
         match spawn_blocking(move || read_bounded(&path, MAX_BYTES, 0)).await {
             Ok(read) => Reading::new(read),
@@ -77,7 +87,7 @@ impl ControlFile {
         }
     }
 
-    /// Whether admission must not be closed yet for what was read.
+    /// Whether what was read may be half of a write.
     fn looks_unfinished(&self, reading: &Reading) -> bool {
         let last = self.last.lock();
         !matches!(reading, Reading::Listed(_)) && last.as_ref().is_some_and(|last| last != reading)
@@ -88,9 +98,6 @@ impl Fleet {
     /// Makes the drains of the control file's route what the file says now.
     pub async fn follow_control_file(&self) {
         let Some(control) = &self.control else { return };
-        if control.looks_unfinished(&control.read().await) {
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
         let specs = self.specs.lock().await;
         let reading = control.read().await;
         self.use_reading(control, &specs, reading);

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::followed::{Place, on_both_databases};
 use super::*;
 use crate::files::RouteFile;
+use crate::pool::{Asked, Caller};
 use crate::store::{MarkKind, MarkRow};
 use router_policy::ids::{BackendId, RouteName};
 
@@ -198,6 +199,82 @@ async fn backends_that_share_a_port(place: Place) {
     assert_eq!(still.drained_names(), [a]);
     still.drain(a, false).await.unwrap();
     assert_eq!(place.text("control"), r#"{"enabled_ports":[8000]}"#);
+}
+
+#[tokio::test]
+async fn without_the_database_the_file_s_door_works_and_the_other_changes_nothing() {
+    let Some(place) = Place::private_postgres().await else { return };
+    place.put("control", r#"{"enabled_ports": [19001, 19002, 19003]}"#);
+    let still = place.start().await;
+    still.apply(&[ONE, TWO]).await;
+    place.database().stop().await.unwrap();
+    let before = r#"{"enabled_ports":[19001,19003]}"#;
+    place.put("control", before);
+    still.fleet.follow_control_file().await;
+    assert_eq!(still.drained_names(), [TWO]);
+    assert_eq!(still.drain(ONE, true).await.unwrap_err().code(), Code::Unavailable);
+    let document = |last: &str| json!({"name": "default", "default": true, "backends": [ONE, TWO, last]});
+    for (added, port) in [("127.0.0.1:19003", "listed before"), ("127.0.0.1:19004", "not listed before")] {
+        assert!(still.fleet.apply(&document(added), ApplyMode::default()).await.is_err());
+        assert_eq!(place.text("control"), before, "{port}");
+    }
+    assert_eq!(still.drained_names(), [TWO]);
+
+    place.database().restart().await.unwrap();
+    assert_eq!(still.stored_drains().await, [TWO], "the file's word reaches the database when it is back");
+    still.drain(ONE, true).await.unwrap();
+    assert_eq!(place.text("control"), r#"{"enabled_ports":[19003]}"#);
+}
+
+#[tokio::test]
+async fn a_waiting_request_is_not_served_by_a_backend_that_enters_drained() {
+    let place = Place::sqlite();
+    place.put("control", r#"{"enabled_ports": [19001]}"#);
+    let still = place.start().await;
+    let document = |backends: &[&str]| {
+        json!({"name": "default", "options": {"max_concurrency": 1, "queue_timeout": "60s", "health_failures": 1000},
+            "backends": backends})
+    };
+    still.fleet.apply(&document(&[ONE]), ApplyMode::default()).await.unwrap();
+    let (replies, mut answers) = mpsc::unbounded_channel();
+    let caller = Arc::new(Caller { replica: "one".into(), stream: 1, replies });
+    let pool = still.fleet.pool("default").unwrap();
+    pool.acquire(1, Asked::default(), &caller);
+    assert!(matches!(answers.try_recv().unwrap().kind, Some(Answer::Granted(_))));
+    pool.acquire(2, Asked::default(), &caller);
+    pool.acquire(3, Asked::default(), &caller);
+    // The control: a backend that is added as usual serves who waits.
+    let three = "127.0.0.1:19003";
+    still.fleet.apply(&document(&[ONE, three]), ApplyMode::default()).await.unwrap();
+    let Some(Answer::Granted(granted)) = answers.try_recv().unwrap().kind else { panic!("granted expected") };
+    assert_eq!(granted.backend, three);
+    assert!(answers.try_recv().is_err(), "the other waits");
+    std::fs::remove_file(place.path("control")).unwrap();
+    still.fleet.apply(&document(&[ONE, three, TWO]), ApplyMode::default()).await.unwrap();
+    let Some(Answer::Refused(refused)) = answers.try_recv().unwrap().kind else { panic!("refused expected") };
+    assert_eq!(refused.gate, i32::from(v1::Gate::NoBackend), "admission is closed");
+}
+
+#[tokio::test]
+async fn a_file_that_is_being_written_in_place_closes_nothing() {
+    let place = Place::sqlite();
+    place.put("control", r#"{"enabled_ports": [19001]}"#);
+    let still = place.start().await;
+    still.apply(&[ONE, TWO]).await;
+    place.put("control", "");
+    let undrain = still.drain(TWO, false);
+    tokio::pin!(undrain);
+    // Until the empty file has been read, and the second look is waited for.
+    let half = Duration::from_millis(100);
+    assert!(tokio::time::timeout(half, &mut undrain).await.is_err());
+    place.put("control", r#"{"enabled_ports": [19001, 19009]}"#);
+    undrain.await.unwrap();
+    assert_eq!(place.text("control"), r#"{"enabled_ports":[19001,19009,19002]}"#);
+    assert!(still.drained().is_empty());
+    // The control: one that stays empty closes.
+    place.put("control", "");
+    still.fleet.follow_control_file().await;
+    assert_eq!(still.drained_names(), [ONE, TWO]);
 }
 
 #[tokio::test]

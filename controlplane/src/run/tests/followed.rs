@@ -26,6 +26,16 @@ impl Place {
         Some(Self { database: Some(database), ..Self::sqlite() })
     }
 
+    /// A server of its own, which may be stopped.
+    pub(super) async fn private_postgres() -> Option<Self> {
+        let database = required_or_skipped(TestDatabase::start_private().await)?;
+        Some(Self { database: Some(database), ..Self::sqlite() })
+    }
+
+    pub(super) fn database(&self) -> &TestDatabase {
+        self.database.as_ref().unwrap()
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
