@@ -59,6 +59,9 @@ pub enum AdminError {
         /// Its name.
         name: String,
     },
+    /// Something must be done first.
+    #[error("{0}")]
+    Precondition(String),
     /// Its task ended before the change did.
     #[error("the change did not come to its end; look at the control plane's log")]
     Unfinished,

@@ -2,7 +2,10 @@
 //!
 //! A change of configuration is checked whole, stored, and only then used: an error leaves everything as it was.
 
+mod backend_state;
 mod config;
+mod control_file;
+mod doors;
 mod hello;
 mod keys;
 mod start;
@@ -14,23 +17,29 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use router_policy::ids::{BackendId, RouteName};
-use router_policy::route::{BackendSpec, RouteSpec};
+use router_policy::route::BackendSpec;
 use tokio_util::sync::CancellationToken;
 
 pub use config::{ApplyMode, backend_mut};
+pub use doors::Selector;
+pub use keys::KnownKey;
 pub use start::Parts;
 
 use crate::error::AdminError;
+use crate::files::health::FileHealth;
 use crate::metrics::Metrics;
 use crate::pool::{Context, Pool};
 use crate::probe::schedule::Prober;
 use crate::replicas::Replicas;
 use crate::snapshot::SnapshotHub;
+use crate::store::Store;
 use crate::store::health::StoreHealth;
-use crate::store::{KeyRow, Store};
 
 /// Pools by route name.
 pub type Pools = BTreeMap<RouteName, Arc<Pool>>;
+
+/// The backends that a selection means.
+pub type Selected = Vec<(Arc<Pool>, BackendId)>;
 
 /// The state of one control plane.
 pub struct Fleet {
@@ -52,9 +61,13 @@ pub struct Fleet {
     /// Pools of removed routes whose last leases still run: a route that returns under the same name goes on counting them.
     closed: ArcSwap<Pools>,
     prober: Prober,
-    keys: Mutex<BTreeMap<String, KeyRow>>,
-    /// The specs in force. Held over the whole of a change, so that changes follow each other.
-    specs: tokio::sync::Mutex<BTreeMap<RouteName, Arc<RouteSpec>>>,
+    keys: Mutex<keys::Keys>,
+    key_store: Option<FileHealth>,
+    control: Option<control_file::ControlFile>,
+    backend_state: Option<backend_state::StateFile>,
+    /// The specs in force. Held over the whole of a change, also of marks and of the control file, so that changes follow each
+    /// other.
+    specs: tokio::sync::Mutex<config::Specs>,
     /// What was wrong with stored documents, by route (rulings §6).
     complaints: Mutex<BTreeMap<RouteName, Vec<String>>>,
     /// A hello and the end of silent replicas exclude each other: neither may see the other half done.
@@ -104,18 +117,25 @@ impl Fleet {
         &self.shutdown
     }
 
+    /// How the files are that are followed or written.
+    pub fn files(&self) -> Vec<router_proto::v1::FileState> {
+        let control = self.control.as_ref().map(|control| &control.health);
+        let state = self.backend_state.as_ref().map(|state| &state.health);
+        [self.key_store.as_ref(), control, state].into_iter().flatten().map(FileHealth::message).collect()
+    }
+
     /// What was wrong with a route's stored document.
     pub fn complaints(&self, route: &RouteName) -> Vec<String> {
         self.complaints.lock().get(route).cloned().unwrap_or_default()
     }
 
     /// The backends that a selection means, by route. An empty answer is an error: a typo must not look like success.
-    pub async fn select(
-        &self,
-        route: &str,
-        port: u32,
-        backend: &str,
-    ) -> Result<Vec<(Arc<Pool>, BackendId)>, AdminError> {
+    pub async fn select(&self, wanted: Selector<'_>) -> Result<Selected, AdminError> {
+        self.select_in(&*self.specs.lock().await, wanted)
+    }
+
+    fn select_in(&self, specs: &config::Specs, wanted: Selector<'_>) -> Result<Selected, AdminError> {
+        let Selector { route, port, backend } = wanted;
         if route.is_empty() && port == 0 && backend.is_empty() {
             let problem = "nothing selected; allowed: a port, a backend (host:port or name), a route".to_owned();
             return Err(AdminError::Argument { field: "selector", problem });
@@ -128,9 +148,8 @@ impl Fleet {
         let is_meant = |spec: &BackendSpec| {
             (port == 0 || spec.id.port() == port_number) && (backend.is_empty() || spec.answers_to(backend))
         };
-        let specs = self.specs.lock().await;
         let pools = self.pools.load();
-        let found: Vec<(Arc<Pool>, BackendId)> = specs
+        let found: Selected = specs
             .values()
             .filter(|spec| route.is_empty() || spec.name.as_str() == route)
             .flat_map(|spec| spec.backends.iter().map(move |backend| (&spec.name, backend)))

@@ -8,6 +8,7 @@
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod files;
 pub mod fleet;
 pub mod grpc;
 pub mod marks;

@@ -35,6 +35,11 @@ struct BackendLabel {
     backend: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FileLabel {
+    flag: &'static str,
+}
+
 const QUEUE_WAIT_SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
 const MODES: [Mode; 5] = [Mode::Bound, Mode::New, Mode::Moved, Mode::LeastConn, Mode::Static];
 
@@ -58,6 +63,7 @@ pub struct Metrics {
     writes_waiting: Gauge,
     writes_dropped: Gauge,
     grants_provisional: Gauge,
+    file_ok: Family<FileLabel, Gauge>,
 }
 
 impl Default for Metrics {
@@ -89,6 +95,8 @@ impl Metrics {
         registry.register("binding_writes_dropped", "Bindings that could not be kept", metrics.writes_dropped.clone());
         let provisional = metrics.grants_provisional.clone();
         registry.register("grants_provisional", "Grants told before their binding was stored", provisional);
+        let files = metrics.file_ok.clone();
+        registry.register("file_ok", "1 while a followed or written file is as it should be, by flag", files);
         metrics.registry = registry;
         metrics
     }
@@ -113,6 +121,7 @@ impl Metrics {
             writes_waiting: Gauge::default(),
             writes_dropped: Gauge::default(),
             grants_provisional: Gauge::default(),
+            file_ok: Family::default(),
         }
     }
 
@@ -132,6 +141,11 @@ impl Metrics {
             waiting: self.waiting.get_or_create_owned(&label),
             sessions: self.sessions.get_or_create_owned(&label),
         }
+    }
+
+    /// Whether the file of a flag is as it should be.
+    pub fn file(&self, flag: &'static str) -> Gauge {
+        self.file_ok.get_or_create_owned(&FileLabel { flag })
     }
 
     /// The text that Prometheus reads, with the state that is only looked at now.

@@ -28,6 +28,7 @@ use router_policy::tick::Tick;
 use router_proto::v1;
 use tokio::sync::{Notify, mpsc, watch};
 
+pub use change::DrainReasons;
 pub use reconcile::Held;
 pub use report::SessionFilter;
 use state::State;

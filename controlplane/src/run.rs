@@ -146,9 +146,11 @@ async fn start(
         hub: SnapshotHub::new(epoch, fingerprint_key, address),
         prober: Prober::new(tracker.clone(), stop.clone()),
         lease_ttl: config.lease_ttl,
+        files: config.files.clone(),
         shutdown: stop.clone(),
     };
     let fleet = Arc::new(Fleet::start(parts, stored));
+    fleet.follow_control_file().await;
     if let Some(text) = config.bootstrap.as_ref().filter(|_| is_new) {
         let document = serde_json::from_str(text).map_err(|error| Error::Bootstrap(format!("not JSON: {error}")))?;
         fleet.apply(&document, ApplyMode::default()).await.map_err(|error| Error::Bootstrap(error.to_string()))?;

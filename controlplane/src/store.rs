@@ -23,7 +23,7 @@ mod row;
 mod sql_error;
 mod sqlite;
 
-pub use open::{OpenError, SqliteSync, open};
+pub use open::{OpenError, SqliteSync, open, sqlite_path};
 
 #[cfg(test)]
 mod contract_tests;

@@ -1,4 +1,4 @@
-//! What the control plane does by itself: queue deadlines, silent replicas, idle bindings, publishing.
+//! What the control plane does by itself: queue deadlines, silent replicas, idle bindings, publishing, files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,22 @@ const RECOVERY: Duration = Duration::from_secs(3);
 /// How often each idle-binding walk goes on, and how long it rests after a round.
 const SWEEP_REST: Duration = Duration::from_secs(10);
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+/// How often the key store and the control file are read again (gateway.md §9: within 2 s).
+const FILES_READ_EVERY: Duration = Duration::from_secs(1);
 /// How often the replicas' last-seen times are stored.
 const REPLICAS_STORED_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts every task; they end with `shutdown`.
 pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationToken) {
-    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 5] = [
+    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 8] = [
         Box::pin(recover(Arc::clone(fleet))),
         Box::pin(watch_silence(Arc::clone(fleet))),
         Box::pin(sweep_idle(Arc::clone(fleet))),
         Box::pin(store_replicas(Arc::clone(fleet))),
         Box::pin(publish(Arc::clone(fleet), tracker.clone(), shutdown.clone())),
+        Box::pin(follow_key_store(Arc::clone(fleet))),
+        Box::pin(follow_control_file(Arc::clone(fleet))),
+        Box::pin(write_backend_state(Arc::clone(fleet))),
     ];
     for task in tasks {
         let shutdown = shutdown.clone();
@@ -84,6 +89,24 @@ async fn store_replicas(fleet: Arc<Fleet>) {
             tracing::debug!(%error, "replicas could not be stored");
         }
     }
+}
+
+async fn follow_key_store(fleet: Arc<Fleet>) {
+    loop {
+        tokio::time::sleep(FILES_READ_EVERY).await;
+        fleet.follow_key_store().await;
+    }
+}
+
+async fn follow_control_file(fleet: Arc<Fleet>) {
+    loop {
+        tokio::time::sleep(FILES_READ_EVERY).await;
+        fleet.follow_control_file().await;
+    }
+}
+
+async fn write_backend_state(fleet: Arc<Fleet>) {
+    fleet.write_backend_state().await;
 }
 
 /// Publishes changed pools, and keeps one deadline task per pool.

@@ -10,7 +10,9 @@ use router_policy::route::{BackendSpec, RouteChange, RouteSpec, check_all, parse
 use serde_json::Value as Json;
 
 use super::Fleet;
+use super::control_file::{ids, moved};
 use crate::error::AdminError;
+use crate::files::control_file::Reading;
 use crate::pool::Pool;
 use crate::store::{MarkKind, RouteRow};
 
@@ -25,7 +27,8 @@ pub struct ApplyMode {
     pub create_only: bool,
 }
 
-type Specs = BTreeMap<RouteName, Arc<RouteSpec>>;
+/// The documents in force.
+pub(super) type Specs = BTreeMap<RouteName, Arc<RouteSpec>>;
 
 impl Fleet {
     /// Applies a document: all of it or, on an error, nothing.
@@ -73,67 +76,6 @@ impl Fleet {
         self.specs.lock().await.values().cloned().collect()
     }
 
-    /// Makes drains durable, then takes them up.
-    pub async fn set_drain(&self, backends: &[(Arc<Pool>, BackendId)], is_draining: bool) -> Result<(), AdminError> {
-        self.store_marks(backends, MarkKind::Drain, is_draining, None, "drained by an operator").await?;
-        for (pool, backend) in backends {
-            pool.set_drain(backend, is_draining);
-            tracing::info!(route = %pool.name(), %backend, is_draining, "drain changed");
-        }
-        Ok(())
-    }
-
-    /// Makes bans durable, then takes them up. `ttl_ms` 0 takes each route's `health_ban_ttl`.
-    pub async fn set_ban(
-        &self,
-        backends: &[(Arc<Pool>, BackendId)],
-        is_banned: bool,
-        ttl_ms: u64,
-    ) -> Result<(), AdminError> {
-        const REASON: &str = "banned by an operator";
-        for target in backends {
-            let (pool, backend) = target;
-            let span = match ttl_ms {
-                0 => pool.default_ban(),
-                ms => Some(std::time::Duration::from_millis(ms)),
-            };
-            let until = span.map(|span| self.context.clock.now() + span);
-            let until_unix_ms = until.map(|until| self.context.clock.unix_ms(until));
-            self.store_marks(std::slice::from_ref(target), MarkKind::Ban, is_banned, until_unix_ms, REASON).await?;
-            if is_banned {
-                pool.ban(backend, until, REASON);
-            } else {
-                pool.unban(backend);
-            }
-            tracing::info!(route = %pool.name(), %backend, is_banned, "ban changed");
-        }
-        Ok(())
-    }
-
-    async fn store_marks(
-        &self,
-        backends: &[(Arc<Pool>, BackendId)],
-        kind: MarkKind,
-        is_set: bool,
-        until_unix_ms: Option<u64>,
-        reason: &str,
-    ) -> Result<(), AdminError> {
-        let keys = backends.iter().map(|(pool, backend)| (pool.name().clone(), backend.clone()));
-        if is_set {
-            let put: Vec<_> = keys
-                .map(|(route, backend)| {
-                    let reason = reason.to_owned();
-                    crate::store::MarkRow { route, backend, kind, until_unix_ms, reason }
-                })
-                .collect();
-            self.store.save_marks(&put, &[]).await?;
-        } else {
-            let remove: Vec<_> = keys.map(|(route, backend)| (route, backend, kind)).collect();
-            self.store.save_marks(&[], &remove).await?;
-        }
-        Ok(())
-    }
-
     /// Goes from the specs in force to others: checked together, stored, then used.
     async fn change_to(&self, specs: &mut Specs, next: Specs, dry_run: bool) -> Result<Vec<RouteChange>, AdminError> {
         let all: Vec<RouteSpec> = next.values().map(|spec| RouteSpec::clone(spec)).collect();
@@ -159,20 +101,72 @@ impl Fleet {
             // What is queued for a route that goes must not be written after it is gone.
             self.context.committer.flush().await;
         }
-        self.store.save_routes(&put, &remove).await?;
+        let admitted = self.admit_added(&changes, specs, &next).await?;
+        if let Err(error) = self.store.save_routes(&put, &remove).await {
+            if let Some((_, fresh)) = &admitted {
+                self.forget_in_file(specs, fresh).await;
+            }
+            return Err(error.into());
+        }
+        let reading = admitted.map(|(reading, _)| reading);
         let gone = gone_backends(&changes, specs, &next);
         if !gone.is_empty()
-            && let Err(error) = self.store.save_marks(&[], &gone).await
+            && let Err(error) = self.context.marks.write_now(&*self.store, &[], &gone).await
         {
             tracing::info!(%error, "marks of removed backends stay in the database until the next change");
         }
-        self.use_specs(&changes, &next);
-        *specs = next;
+        self.use_specs(&changes, &next, reading.as_ref());
+        let before = std::mem::replace(specs, next);
+        if let (Some(control), Some(reading)) = (&self.control, reading) {
+            if let Some(spec) = specs.get(&control.route) {
+                self.note_drains(spec, &reading);
+            }
+            if let (Some(old), Some(new)) = (before.get(&control.route), specs.get(&control.route)) {
+                self.forget_in_file(specs, &missing(old, new)).await;
+            }
+            let reading = control.read().await;
+            self.use_reading(control, specs, reading);
+        }
         Ok(changes)
     }
 
-    /// Takes up specs that are stored already.
-    pub(super) fn use_specs(&self, changes: &[RouteChange], next: &Specs) {
+    /// Enables backends that come to the control file's route in the file, before they can be admitted; what the file says
+    /// then, and which it did not list before. `None` when that route is not concerned. The file decides about a route that
+    /// is new.
+    async fn admit_added(
+        &self,
+        changes: &[RouteChange],
+        before: &Specs,
+        after: &Specs,
+    ) -> Result<Option<(Reading, Vec<BackendId>)>, AdminError> {
+        let Some(control) = self.control.as_ref().filter(|c| changes.iter().any(|change| change.route == c.route))
+        else {
+            return Ok(None);
+        };
+        let Some(spec) = after.get(&control.route) else {
+            return Ok(None);
+        };
+        let mut fresh = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
+        let reading = control.edit(|reading| {
+            fresh.retain(|backend| reading.why_drained(backend).is_some());
+            moved(reading, spec, &fresh, &[])
+        });
+        let reading = reading.await?;
+        Ok(Some((reading, fresh)))
+    }
+
+    /// Takes backends that their route does not have out of the control file. One that stays there does no harm: it means no
+    /// backend.
+    async fn forget_in_file(&self, specs: &Specs, left: &[BackendId]) {
+        let Some(control) = &self.control else { return };
+        let Some(spec) = specs.get(&control.route).filter(|_| !left.is_empty()) else { return };
+        if let Err(error) = control.edit(|reading| moved(reading, spec, &[], left)).await {
+            tracing::warn!(%error, "removed backends stay listed in the control file");
+        }
+    }
+
+    /// Takes up specs that are stored already; `reading` is what the control file says of its route.
+    pub(super) fn use_specs(&self, changes: &[RouteChange], next: &Specs, reading: Option<&Reading>) {
         let _alone = self.publishing.lock();
         let mut pools = super::Pools::clone(&self.pools.load());
         let mut closed = super::Pools::clone(&self.closed.load());
@@ -187,7 +181,11 @@ impl Fleet {
                     let metrics = self.metrics.pool(change.route.as_str());
                     Arc::new(Pool::new(Arc::clone(spec), Arc::clone(&self.context), metrics))
                 });
-                pool.install(Arc::clone(spec));
+                let by_file = self.control.as_ref().filter(|control| control.route == change.route).and(reading);
+                match by_file {
+                    Some(reading) => pool.install_with(Arc::clone(spec), Some(&|id| reading.why_drained(id))),
+                    None => pool.install(Arc::clone(spec)),
+                }
                 self.hub.put_route(pool.message());
                 self.prober.follow(pool);
             } else {
@@ -224,14 +222,18 @@ fn gone_backends(changes: &[RouteChange], before: &Specs, after: &Specs) -> Vec<
         let (Some(old), Some(new)) = (before.get(&change.route), after.get(&change.route)) else {
             continue;
         };
-        let left = old.backends.iter().filter(|backend| new.backends.iter().all(|kept| kept.id != backend.id));
-        for backend in left {
+        for backend in missing(old, new) {
             for kind in [MarkKind::Drain, MarkKind::Ban, MarkKind::Unhealthy] {
-                gone.push((change.route.clone(), backend.id.clone(), kind));
+                gone.push((change.route.clone(), backend.clone(), kind));
             }
         }
     }
     gone
+}
+
+/// The backends of one document that another does not have.
+fn missing(of: &RouteSpec, in_: &RouteSpec) -> Vec<BackendId> {
+    ids(of).into_iter().filter(|id| in_.backends.iter().all(|kept| kept.id != *id)).collect()
 }
 
 /// Finds a backend of a route's document.

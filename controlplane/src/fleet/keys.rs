@@ -1,18 +1,103 @@
-//! Client keys: stored first, then told to every replica.
+//! Client keys of two sources: the database (stored first, then told to every replica) and the key store file, which is its
+//! own storage. Where both hold one secret, the database's key has it: the file's takes over when that is revoked.
+
+use std::collections::{BTreeMap, HashSet};
 
 use rand::RngExt as _;
 use router_proto::v1;
+use tokio::task::spawn_blocking;
 
 use super::Fleet;
 use crate::error::AdminError;
+use crate::files::bounded_read::{SHARED_BITS, read_bounded};
+use crate::files::health::FileHealth;
+use crate::files::key_store::{self, FileKey, is_label};
+use crate::snapshot::SnapshotHub;
 use crate::store::{KeyRow, StoreError};
+
+/// A key that opens the gateway now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownKey {
+    /// Names it for ever.
+    pub id: String,
+    /// Its label.
+    pub name: String,
+    /// SHA-256 of the secret.
+    pub sha256: [u8; 32],
+    /// When it was added; 0 for a key of the file, which does not say.
+    pub created_unix_ms: u64,
+    /// Where it comes from.
+    pub source: v1::KeySource,
+}
+
+/// The keys of both sources, and what replicas have been told of them.
+pub(super) struct Keys {
+    database: BTreeMap<String, KeyRow>,
+    file: BTreeMap<[u8; 32], FileKey>,
+    told: BTreeMap<String, v1::Key>,
+    /// Told while a key store is followed and there is no key at all: no secret has this hash, and a gateway whose last key
+    /// was taken away must not be open because it has none.
+    nobody: Option<v1::Key>,
+}
+
+impl Keys {
+    /// `file` are the key store's keys, when one is followed.
+    pub(super) fn new(database: Vec<KeyRow>, file: Option<Vec<FileKey>>) -> Self {
+        let nobody = file.is_some().then(|| v1::Key {
+            id: "file_none".to_owned(),
+            name: "file_none".to_owned(),
+            sha256: rand::rng().random::<[u8; 32]>().to_vec().into(),
+        });
+        Self {
+            database: database.into_iter().map(|key| (key.id.clone(), key)).collect(),
+            file: by_hash(file.unwrap_or_default()),
+            told: BTreeMap::new(),
+            nobody,
+        }
+    }
+
+    fn known(&self) -> Vec<KnownKey> {
+        let taken: HashSet<[u8; 32]> = self.database.values().map(|key| key.sha256).collect();
+        let stored = self.database.values().map(|key| KnownKey {
+            id: key.id.clone(),
+            name: key.name.clone(),
+            sha256: key.sha256,
+            created_unix_ms: key.created_unix_ms,
+            source: v1::KeySource::Database,
+        });
+        let listed = self.file.values().filter(|key| !taken.contains(&key.sha256)).map(|key| KnownKey {
+            id: key.id.clone(),
+            name: key.name.clone(),
+            sha256: key.sha256,
+            created_unix_ms: 0,
+            source: v1::KeySource::File,
+        });
+        stored.chain(listed).collect()
+    }
+
+    /// Tells replicas what has changed since the last time.
+    pub(super) fn tell(&mut self, hub: &SnapshotHub) {
+        let message = |key: KnownKey| v1::Key { id: key.id, name: key.name, sha256: key.sha256.to_vec().into() };
+        let mut now: Vec<v1::Key> = self.known().into_iter().map(message).collect();
+        if now.is_empty() {
+            now.extend(self.nobody.clone());
+        }
+        let now: BTreeMap<String, v1::Key> = now.into_iter().map(|key| (key.id.clone(), key)).collect();
+        let gone: Vec<String> = self.told.keys().filter(|id| !now.contains_key(*id)).cloned().collect();
+        let new = now.values().filter(|key| self.told.get(&key.id) != Some(key)).cloned().collect();
+        hub.change_keys(&gone, new);
+        self.told = now;
+    }
+}
+
+fn by_hash(keys: Vec<FileKey>) -> BTreeMap<[u8; 32], FileKey> {
+    keys.into_iter().map(|key| (key.sha256, key)).collect()
+}
 
 impl Fleet {
     /// Adds a key by the SHA-256 of its secret.
     pub async fn add_key(&self, name: &str, sha256: &[u8]) -> Result<KeyRow, AdminError> {
-        let is_label = (1..=64).contains(&name.len())
-            && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-' | b'@'));
-        if !is_label {
+        if !is_label(name) {
             let problem = "label expected; allowed: 1 to 64 of a-z A-Z 0-9 . _ - @".to_owned();
             return Err(AdminError::Argument { field: "name", problem });
         }
@@ -27,32 +112,84 @@ impl Fleet {
             StoreError::Conflict { .. } => AdminError::Exists { what: "key", name: name.to_owned() },
             other => other.into(),
         })?;
-        self.use_key(key.clone());
+        let mut keys = self.keys.lock();
+        keys.database.insert(key.id.clone(), key.clone());
+        keys.tell(&self.hub);
+        drop(keys);
         tracing::info!(key = key.id, name, "key added");
         Ok(key)
     }
 
-    /// Takes up a key that is stored already.
-    pub(super) fn use_key(&self, key: KeyRow) {
-        self.hub.put_key(v1::Key { id: key.id.clone(), name: key.name.clone(), sha256: key.sha256.to_vec().into() });
-        self.keys.lock().insert(key.id.clone(), key);
-    }
-
-    /// Every key, by name.
-    pub fn keys(&self) -> Vec<KeyRow> {
-        let mut keys: Vec<KeyRow> = self.keys.lock().values().cloned().collect();
-        keys.sort_by(|a, b| a.name.cmp(&b.name));
+    /// Every key that opens the gateway, by name.
+    pub fn keys(&self) -> Vec<KnownKey> {
+        let mut keys = self.keys.lock().known();
+        keys.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
         keys
     }
 
-    /// Revokes a key by id or name; replicas hear of it at once.
+    /// Revokes a key of the database by id or name; replicas hear of it at once.
     pub async fn revoke_key(&self, wanted: &str) -> Result<KeyRow, AdminError> {
-        let found = self.keys.lock().values().find(|key| key.id == wanted || key.name == wanted).cloned();
-        let key = found.ok_or_else(|| AdminError::NotFound { what: "key", name: wanted.to_owned() })?;
+        let found = self.keys.lock().database.values().find(|key| key.id == wanted || key.name == wanted).cloned();
+        let Some(key) = found else {
+            return Err(self.not_revocable(wanted));
+        };
         self.store.remove_key(&key.id).await?;
-        self.keys.lock().remove(&key.id);
-        self.hub.remove_key(&key.id);
+        let mut keys = self.keys.lock();
+        keys.database.remove(&key.id);
+        keys.tell(&self.hub);
+        let file_key = keys.file.get(&key.sha256).map(|key| key.id.clone());
+        drop(keys);
         tracing::info!(key = key.id, name = key.name, "key revoked");
+        if let Some(file_key) = file_key {
+            tracing::warn!(
+                key = key.id,
+                file_key,
+                "the secret of a revoked key stands in the key store file too and stays valid; set its `active` to false there"
+            );
+        }
         Ok(key)
+    }
+
+    fn not_revocable(&self, wanted: &str) -> AdminError {
+        let in_file = self.keys.lock().file.values().any(|key| key.id == wanted || key.name == wanted);
+        match &self.key_store {
+            Some(file) if in_file => AdminError::Precondition(format!(
+                "key '{wanted}' stands in the key store file; set `active: false` for it in {}",
+                file.path().display()
+            )),
+            _ => AdminError::NotFound { what: "key", name: wanted.to_owned() },
+        }
+    }
+
+    /// Reads the key store file again; one that is missing or not valid leaves the keys as they are.
+    pub async fn follow_key_store(&self) {
+        let Some(file) = &self.key_store else { return };
+        let path = file.path().to_owned();
+        // A large file takes a while to read and to parse.
+        let read = spawn_blocking(move || {
+            let bytes =
+                read_bounded(&path, key_store::MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
+            key_store::parse(&bytes)
+        });
+        match read.await {
+            Ok(Ok(keys)) => self.use_file_keys(file, keys),
+            Ok(Err(problems)) => file.bad(&format!("{}: the last good keys stay in force", problems.join("; "))),
+            // Only a shutdown ends it.
+            Err(_) => {}
+        }
+    }
+
+    fn use_file_keys(&self, file: &FileHealth, found: Vec<FileKey>) {
+        let found = by_hash(found);
+        let mut keys = self.keys.lock();
+        if keys.file != found {
+            let added = found.keys().filter(|hash| !keys.file.contains_key(*hash)).count();
+            let ended = keys.file.keys().filter(|hash| !found.contains_key(*hash)).count();
+            keys.file = found;
+            keys.tell(&self.hub);
+            tracing::info!(active = keys.file.len(), added, ended, "key store file read anew");
+        }
+        drop(keys);
+        file.good(self.context.clock.unix_ms(self.context.clock.now()), "");
     }
 }

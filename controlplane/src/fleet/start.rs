@@ -1,6 +1,7 @@
 //! From the stored state to a running fleet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,11 @@ use router_policy::route::{RouteChange, RouteSpec};
 use tokio_util::sync::CancellationToken;
 
 use super::Fleet;
+use super::backend_state::StateFile;
+use super::control_file::ControlFile;
+use super::keys::Keys;
+use crate::files::FileConfig;
+use crate::files::health::FileHealth;
 use crate::metrics::Metrics;
 use crate::pool::Context;
 use crate::probe::schedule::Prober;
@@ -35,12 +41,15 @@ pub struct Parts {
     pub prober: Prober,
     /// Silence after which a replica loses its leases.
     pub lease_ttl: Duration,
+    /// Key store, control file, backend state.
+    pub files: FileConfig,
     /// Ends everything.
     pub shutdown: CancellationToken,
 }
 
 impl Fleet {
-    /// Takes up what the database holds.
+    /// Takes up what the database holds. Before anything is admitted, the caller lets the control file speak:
+    /// [`Fleet::follow_control_file`].
     pub fn start(parts: Parts, stored: Stored) -> Self {
         let now = parts.context.clock.now();
         let mut specs = BTreeMap::new();
@@ -55,18 +64,33 @@ impl Fleet {
                 specs.insert(spec.name.clone(), Arc::new(spec));
             }
         }
+        let metrics = Metrics::new();
+        let health = |flag, path: &Path| FileHealth::new(flag, path, metrics.file(flag));
+        let files = parts.files;
+        let unix_ms = parts.context.clock.unix_ms(now);
+        let key_store = files.key_store.as_ref().map(|file| health("key-store", &file.path));
+        if let Some(file) = &key_store {
+            // It was valid when the configuration was checked.
+            file.good(unix_ms, "");
+        }
+        let control = files.control_file.map(|file| ControlFile::new(file.route, health("control-file", &file.path)));
+        let state_file =
+            files.backend_state.map(|file| StateFile::new(file.route, health("backend-state", &file.path)));
         let fleet = Self {
             store: parts.store,
             store_health: parts.store_health,
             context: parts.context,
             hub: parts.hub,
             replicas: Replicas::new(remembered(stored.replicas, &stored.leases), now),
-            metrics: Metrics::new(),
+            metrics,
             lease_ttl: parts.lease_ttl,
             pools: ArcSwap::default(),
             closed: ArcSwap::default(),
             prober: parts.prober,
-            keys: Mutex::default(),
+            keys: Mutex::new(Keys::new(stored.keys, files.key_store.map(|file| file.keys))),
+            key_store,
+            control,
+            backend_state: state_file,
             specs: tokio::sync::Mutex::new(BTreeMap::new()),
             complaints: Mutex::default(),
             roll_call: Mutex::default(),
@@ -75,7 +99,7 @@ impl Fleet {
             shutdown: parts.shutdown,
         };
         let changes: Vec<RouteChange> = specs.values().filter_map(|spec| diff_route(None, Some(spec))).collect();
-        fleet.use_specs(&changes, &specs);
+        fleet.use_specs(&changes, &specs, None);
         *fleet.complaints.lock() = complaints;
         for mark in &stored.marks {
             fleet.restore_mark(mark);
@@ -92,9 +116,7 @@ impl Fleet {
             pool.restore_bindings(bindings.remove(pool.name()).unwrap_or_default());
             pool.restore_leases(leases.remove(pool.name()).unwrap_or_default());
         }
-        for key in stored.keys {
-            fleet.use_key(key);
-        }
+        fleet.keys.lock().tell(&fleet.hub);
         // Nothing else has a handle yet.
         if let Ok(mut current) = fleet.specs.try_lock() {
             *current = specs;

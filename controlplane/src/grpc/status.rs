@@ -10,6 +10,7 @@ impl From<AdminError> for Status {
             AdminError::Invalid(_) | AdminError::Argument { .. } => Code::InvalidArgument,
             AdminError::NotFound { .. } => Code::NotFound,
             AdminError::Exists { .. } => Code::AlreadyExists,
+            AdminError::Precondition(_) => Code::FailedPrecondition,
             AdminError::Store(store) if store.is_transient() => Code::Unavailable,
             AdminError::Store(_) | AdminError::Unfinished => Code::Internal,
         };

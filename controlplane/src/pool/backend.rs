@@ -26,6 +26,8 @@ pub(super) struct Backend {
     /// Why probes or requests say that it is down; empty when it is up.
     pub health_reason: String,
     pub is_draining: bool,
+    /// Why, where there is more to say than that an operator drains it.
+    pub drain_reason: String,
     pub ban: Option<Ban>,
     /// Not in the route any more; kept until its last lease ends.
     pub is_removed: bool,
@@ -43,6 +45,7 @@ impl Backend {
             health: Health::default(),
             health_reason: String::new(),
             is_draining: false,
+            drain_reason: String::new(),
             ban: None,
             is_removed: false,
             failing_until: Tick(0),
@@ -58,6 +61,16 @@ impl Backend {
 
     pub(super) fn is_admitted(&self, now: Tick) -> bool {
         !self.is_removed && !self.is_draining && !self.is_banned(now) && self.health.is_healthy(now)
+    }
+
+    /// Takes it out of admission for a reason, or in; whether that changes anything.
+    pub(super) fn set_drain(&mut self, reason: Option<String>) -> bool {
+        let is_draining = reason.is_some();
+        let reason = reason.unwrap_or_default();
+        let has_changed = self.is_draining != is_draining || self.drain_reason != reason;
+        self.is_draining = is_draining;
+        self.drain_reason = reason;
+        has_changed
     }
 
     /// Brings the view's conditions up to date; true when admission has changed.

@@ -14,13 +14,26 @@ use super::backend::Ban;
 use super::state::State;
 use crate::store::{MarkKind, MarkRow};
 
+/// Why a backend is drained; `None` when it is admitted.
+pub type DrainReasons<'a> = dyn Fn(&BackendId) -> Option<String> + Sync + 'a;
+
 impl Pool {
     /// Takes a new document for this route.
     pub fn install(&self, spec: Arc<RouteSpec>) {
+        self.install_with(spec, None);
+    }
+
+    /// Takes a new document for this route. `drains`, where something else keeps the drains, says for each backend why it is
+    /// drained: nobody is served by a new backend before that is known.
+    pub fn install_with(&self, spec: Arc<RouteSpec>, drains: Option<&DrainReasons<'_>>) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
         state.is_closed = false;
         state.install(spec, now);
+        if let Some(drains) = drains {
+            set_drains(&mut state, drains);
+            state.refresh_all(now);
+        }
         self.mark_dirty();
         self.serve_waiters(&mut state, now);
         self.rearm.notify_one();
@@ -41,7 +54,30 @@ impl Pool {
 
     /// Takes a backend out of admission, or back in. The caller has made it durable.
     pub fn set_drain(&self, id: &BackendId, is_draining: bool) {
-        self.change(id, |backend| backend.is_draining = is_draining);
+        self.change(id, |backend| {
+            backend.set_drain(is_draining.then(String::new));
+        });
+    }
+
+    /// Makes the drains of all backends those that `drains` gives; which of them have changed.
+    pub fn set_drains(&self, drains: &DrainReasons<'_>) -> Vec<BackendId> {
+        let now = self.context.clock.now();
+        let mut state = self.state.lock();
+        let changed = set_drains(&mut state, drains);
+        if !changed.is_empty() {
+            state.refresh_all(now);
+            self.mark_dirty();
+            self.serve_waiters(&mut state, now);
+            self.rearm.notify_one();
+            self.after_load_change(&state);
+        }
+        changed
+    }
+
+    /// Whether a backend is drained.
+    pub fn is_draining(&self, id: &BackendId) -> bool {
+        let state = self.state.lock();
+        state.slots.get(id).and_then(|slot| state.backends.get(*slot)).is_some_and(|backend| backend.is_draining)
     }
 
     /// Bans a backend until a tick (`None`: until unbanned). The caller has made it durable.
@@ -178,4 +214,14 @@ impl Pool {
             });
         }
     }
+}
+
+fn set_drains(state: &mut State, drains: &DrainReasons<'_>) -> Vec<BackendId> {
+    let in_use = state.backends.iter_mut().filter(|backend| !backend.is_removed);
+    in_use
+        .filter_map(|backend| {
+            let reason = drains(&backend.spec.id);
+            backend.set_drain(reason).then(|| backend.spec.id.clone())
+        })
+        .collect()
 }

@@ -148,6 +148,7 @@ fn condition(backend: &Backend, now: Tick) -> v1::Condition {
 fn reason(backend: &Backend, now: Tick) -> String {
     match &backend.ban {
         Some(ban) if backend.is_banned(now) => ban.reason.clone(),
+        _ if backend.health_reason.is_empty() && backend.is_draining => backend.drain_reason.clone(),
         _ => backend.health_reason.clone(),
     }
 }

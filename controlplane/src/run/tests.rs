@@ -15,7 +15,13 @@ use tonic::Code;
 use tonic::transport::Channel;
 
 use super::*;
+use crate::files::FileConfig;
 use crate::store::SqliteSync;
+
+mod backend_state;
+mod control_file;
+mod followed;
+mod key_store;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -27,6 +33,10 @@ struct Running {
 
 impl Running {
     async fn start(folder: &Path, lease_ttl: Duration) -> Self {
+        Self::start_with(folder, lease_ttl, FileConfig::default()).await
+    }
+
+    async fn start_with(folder: &Path, lease_ttl: Duration, files: FileConfig) -> Self {
         let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = grpc.local_addr().unwrap();
@@ -36,6 +46,7 @@ impl Running {
             bootstrap: None,
             lease_ttl,
             token: None,
+            files,
         };
         let (stop, stopped) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();

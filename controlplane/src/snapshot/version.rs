@@ -54,14 +54,19 @@ impl SnapshotHub {
         self.change(|items, version| delta::remove(&mut items.routes, name, version));
     }
 
-    /// Stores a key.
-    pub fn put_key(&self, key: v1::Key) {
-        self.change(|items, version| delta::put(&mut items.keys, key.id.clone(), key, version));
-    }
-
-    /// Takes a key out.
-    pub fn remove_key(&self, id: &str) {
-        self.change(|items, version| delta::remove(&mut items.keys, id, version));
+    /// Takes keys out and stores others, in one version: replicas see all of it at once. They take out first, so that a secret
+    /// that changes its key is never unknown between.
+    pub fn change_keys(&self, remove: &[String], put: Vec<v1::Key>) {
+        self.change(|items, version| {
+            let mut has_changed = false;
+            for id in remove {
+                has_changed |= delta::remove(&mut items.keys, id, version);
+            }
+            for key in put {
+                has_changed |= delta::put(&mut items.keys, key.id.clone(), key, version);
+            }
+            has_changed
+        });
     }
 
     /// Follows the version.
@@ -102,6 +107,10 @@ mod tests {
         v1::Route { name: name.to_owned(), is_default, ..v1::Route::default() }
     }
 
+    fn key(id: &str) -> v1::Key {
+        v1::Key { id: id.to_owned(), ..v1::Key::default() }
+    }
+
     fn names(snapshot: &v1::Snapshot) -> Vec<&str> {
         snapshot.routes.iter().map(|route| route.name.as_str()).collect()
     }
@@ -117,15 +126,17 @@ mod tests {
 
         hub.put_route(route("b", true));
         hub.remove_route("a");
-        hub.put_key(v1::Key { id: "k".to_owned(), ..v1::Key::default() });
+        hub.change_keys(&[], vec![key("k")]);
         let delta = hub.since(full.version);
         assert!(!delta.full && delta.settings.is_none());
         assert_eq!(names(&delta), ["b"]);
         assert_eq!(delta.removed_routes, ["a"]);
         assert_eq!(delta.keys.len(), 1);
 
-        hub.remove_key("k");
-        assert_eq!(hub.since(delta.version).removed_keys, ["k"]);
+        hub.change_keys(&["k".to_owned()], vec![key("l"), key("m")]);
+        let delta = hub.since(delta.version);
+        assert_eq!((delta.removed_keys.len(), delta.keys.len()), (1, 2), "one version tells all of it");
+        assert_eq!(delta.removed_keys, ["k"]);
         assert_eq!(hub.version(), hub.since(0).version);
     }
 
@@ -146,8 +157,8 @@ mod tests {
         let old = hub.version();
         for number in 0..=MAX_TOMBSTONES {
             let id = number.to_string();
-            hub.put_key(v1::Key { id: id.clone(), ..v1::Key::default() });
-            hub.remove_key(&id);
+            hub.change_keys(&[], vec![key(&id)]);
+            hub.change_keys(&[id], vec![]);
         }
         assert!(hub.since(old).full);
         assert!(!hub.since(hub.version()).full);

@@ -2,8 +2,10 @@
 //!
 //! Nothing that is printed names a password: errors speak of the host, port and database only.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::PgConnectOptions;
@@ -11,6 +13,10 @@ use sqlx::postgres::PgConnectOptions;
 use super::postgres::PostgresStore;
 use super::sqlite::{self, SqliteStore};
 use super::{Store, StoreError};
+
+/// How long a predecessor that is just ending may keep the file's lock; and how often it is looked at.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How hard `SQLite` makes a commit (`PRAGMA synchronous`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -123,10 +129,32 @@ pub async fn open(database_url: &str, sync: SqliteSync) -> Result<Arc<dyn Store>
     }
 }
 
+/// The file that a database URL names, when it names one.
+pub fn sqlite_path(database_url: &str) -> Option<PathBuf> {
+    match parse(database_url) {
+        Ok(Target::Sqlite(path)) => Some(path),
+        Ok(Target::Postgres(_)) | Err(_) => None,
+    }
+}
+
+/// The file's lock. One that is held is waited for a little: its holder may be about to end, and the kernel gives a lock
+/// back only when the last copy of its descriptor is closed, a child's between fork and exec included.
+async fn claim_sqlite(path: &Path) -> Result<File, OpenError> {
+    let deadline = tokio::time::Instant::now() + LOCK_WAIT;
+    loop {
+        // A few system calls on a local file.
+        match sqlite::file::claim(path) {
+            Err(OpenError::InUse { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_PAUSE).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
 async fn open_sqlite(path: PathBuf, sync: SqliteSync) -> Result<Arc<dyn Store>, OpenError> {
     let place = path.display().to_string();
-    // A few system calls on a local file.
-    let exclusive = sqlite::file::claim(&path)?;
+    let exclusive = claim_sqlite(&path).await?;
     let opened = SqliteStore::open(&sqlite::file::options(&path, sync), exclusive).await;
     let store = opened.map_err(|error| OpenError::Refused { place: place.clone(), problem: error.into() })?;
     store.migrate().await.map_err(|error| schema(place, error))?;

@@ -1,17 +1,11 @@
 //! Backends: add, set, remove, drain, ban.
 
-use std::sync::Arc;
-
-use router_policy::ids::BackendId;
 use router_policy::route::validate::{check_backends, parse_backend};
 use router_proto::v1;
 use serde_json::{Map, Value as Json};
 
 use crate::error::AdminError;
-use crate::fleet::{Fleet, backend_mut};
-use crate::pool::Pool;
-
-pub(super) type Selected = Vec<(Arc<Pool>, BackendId)>;
+use crate::fleet::{Fleet, Selected, Selector, backend_mut};
 
 /// Most milliseconds of a ban: a year.
 const MAX_BAN_MS: u64 = 365 * 86_400_000;
@@ -64,12 +58,15 @@ pub(super) async fn remove(
 }
 
 pub(super) async fn select(fleet: &Fleet, selector: &v1::BackendSelector) -> Result<Selected, AdminError> {
-    fleet.select(&selector.route, selector.port, &selector.backend).await
+    fleet.select(wanted(selector)).await
+}
+
+fn wanted(selector: &v1::BackendSelector) -> Selector<'_> {
+    Selector { route: &selector.route, port: selector.port, backend: &selector.backend }
 }
 
 pub(super) async fn set_drain(fleet: &Fleet, request: v1::SetDrainRequest) -> Result<v1::SetDrainReply, AdminError> {
-    let selected = select(fleet, &request.selector.unwrap_or_default()).await?;
-    fleet.set_drain(&selected, request.drain).await?;
+    let selected = fleet.set_drain(wanted(&request.selector.unwrap_or_default()), request.drain).await?;
     fleet.publish_dirty();
     Ok(v1::SetDrainReply { backends: states(&selected) })
 }
@@ -79,8 +76,8 @@ pub(super) async fn set_ban(fleet: &Fleet, request: v1::SetBanRequest) -> Result
         let problem = "allowed: at most 8760h; to take a backend out until further notice, drain it".to_owned();
         return Err(AdminError::Argument { field: "ttl", problem });
     }
-    let selected = select(fleet, &request.selector.unwrap_or_default()).await?;
-    fleet.set_ban(&selected, request.ban, request.ttl_ms).await?;
+    let selector = request.selector.unwrap_or_default();
+    let selected = fleet.set_ban(wanted(&selector), request.ban, request.ttl_ms).await?;
     fleet.publish_dirty();
     Ok(v1::SetBanReply { backends: states(&selected) })
 }

@@ -6,7 +6,7 @@ use router_policy::ids::BackendId;
 use router_proto::v1;
 
 use crate::error::AdminError;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Selector};
 use crate::pool::{Pool, SessionFilter};
 
 /// Sessions shown when the caller states no limit.
@@ -66,7 +66,7 @@ async fn filters(
     let prefix = prefix.to_ascii_lowercase();
     if !backend.is_empty() {
         // A backend that has left its route may still have sessions: its address is taken as it is.
-        let selected = match fleet.select(route, 0, backend).await {
+        let selected = match fleet.select(Selector { route, backend, ..Selector::default() }).await {
             Err(AdminError::NotFound { what: "backend", name }) => {
                 let id = BackendId::new(backend).map_err(|_| AdminError::NotFound { what: "backend", name })?;
                 pools(fleet, route)?.into_iter().map(|pool| (pool, id.clone())).collect()

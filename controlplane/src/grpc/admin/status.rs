@@ -22,6 +22,6 @@ pub(super) fn status(fleet: &Fleet, uptime: Duration) -> v1::GetStatusReply {
         routes: route::states(fleet),
         keys: u32::try_from(fleet.keys().len()).unwrap_or(u32::MAX),
         snapshot_version: fleet.hub.version(),
-        files: Vec::new(),
+        files: fleet.files(),
     }
 }

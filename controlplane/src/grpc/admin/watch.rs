@@ -10,8 +10,8 @@ use router_proto::v1;
 use tokio::sync::watch;
 use tonic::Status;
 
-use super::backend::{Selected, states};
-use crate::fleet::Fleet;
+use super::backend::states;
+use crate::fleet::{Fleet, Selected};
 
 /// Changes within this time are told together.
 const AT_MOST_EVERY: Duration = Duration::from_millis(100);

@@ -98,6 +98,18 @@ async fn one_file_has_one_opener() {
     drop(open_file(&path).await.unwrap());
 }
 
+#[tokio::test]
+async fn a_predecessor_that_is_just_ending_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("router.db");
+    let first = open_file(&path).await.unwrap();
+    let opening = open_file(&path);
+    tokio::pin!(opening);
+    assert!(futures_util::poll!(&mut opening).is_pending(), "the file is held");
+    drop(first);
+    drop(opening.await.unwrap());
+}
+
 /// The files as they are on disk right after an answer, with nothing closed or flushed: what kill -9 leaves.
 #[tokio::test]
 async fn what_was_answered_survives_a_kill() {

@@ -1,0 +1,65 @@
+//! Reading a small file that somebody else writes: bounded, regular files only, and nobody else may have changed it.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// Read or write for group or others.
+pub const SHARED_BITS: u32 = 0o066;
+/// Write for group or others.
+pub const SHARED_WRITE_BITS: u32 = 0o022;
+
+/// Why a file gives nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadProblem {
+    /// There is none.
+    Missing,
+    /// In words, without the path.
+    Bad(String),
+}
+
+impl std::fmt::Display for ReadProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing => f.write_str("does not exist"),
+            Self::Bad(problem) => f.write_str(problem),
+        }
+    }
+}
+
+/// Reads a file of at most `max` bytes. `forbidden` are permission bits that it must not have.
+pub fn read_bounded(path: &Path, max: u64, forbidden: u32) -> Result<Vec<u8>, ReadProblem> {
+    // Looked at before it is opened: opening a pipe would wait for its writer.
+    check_kind(&fs::metadata(path).map_err(|error| problem(&error))?)?;
+    let file = File::open(path).map_err(|error| problem(&error))?;
+    let metadata = file.metadata().map_err(|error| problem(&error))?;
+    check_kind(&metadata)?;
+    check_mode(path, metadata.mode(), forbidden).map_err(ReadProblem::Bad)?;
+    let mut bytes = Vec::new();
+    file.take(max + 1).read_to_end(&mut bytes).map_err(|error| problem(&error))?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max {
+        return Err(ReadProblem::Bad(format!("larger than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Refuses permission bits, saying what to run.
+pub fn check_mode(path: &Path, mode: u32, forbidden: u32) -> Result<(), String> {
+    if mode & forbidden == 0 {
+        return Ok(());
+    }
+    let (what, advice) = if forbidden == SHARED_BITS { ("read or written", "600") } else { ("written", "go-w") };
+    Err(format!("can be {what} by other users (mode {:04o}); run: chmod {advice} {}", mode & 0o7777, path.display()))
+}
+
+fn check_kind(metadata: &fs::Metadata) -> Result<(), ReadProblem> {
+    if metadata.is_file() { Ok(()) } else { Err(ReadProblem::Bad("is not a regular file".to_owned())) }
+}
+
+fn problem(error: &std::io::Error) -> ReadProblem {
+    match error.kind() {
+        ErrorKind::NotFound => ReadProblem::Missing,
+        _ => ReadProblem::Bad(error.to_string()),
+    }
+}

@@ -1,0 +1,76 @@
+//! Whether a file is as it should be: for `routerctl status`, the metric, and the log, which hears of each problem once.
+
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::gauge::Gauge;
+use router_proto::v1;
+
+/// One file's state.
+pub struct FileHealth {
+    flag: &'static str,
+    path: PathBuf,
+    gauge: Gauge,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    problem: String,
+    is_bad: bool,
+    good_unix_ms: u64,
+}
+
+impl FileHealth {
+    /// Not read or written yet. The gauge is 1 while all is well.
+    pub fn new(flag: &'static str, path: &Path, gauge: Gauge) -> Self {
+        gauge.set(1);
+        Self { flag, path: path.to_owned(), gauge, state: Mutex::default() }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It was read or written. `note` is empty, or what an operator should know although nothing is wrong.
+    pub fn good(&self, now_unix_ms: u64, note: &str) {
+        let mut state = self.state.lock();
+        let was_bad = std::mem::replace(&mut state.is_bad, false);
+        let is_news = state.problem != note;
+        note.clone_into(&mut state.problem);
+        state.good_unix_ms = now_unix_ms;
+        drop(state);
+        self.gauge.set(1);
+        if was_bad {
+            tracing::info!(flag = self.flag, path = %self.path.display(), "file is good again");
+        }
+        if is_news && !note.is_empty() {
+            tracing::info!(flag = self.flag, path = %self.path.display(), note, "file has a note");
+        }
+    }
+
+    /// Something is wrong: what, and what that means.
+    pub fn bad(&self, problem: &str) {
+        let mut state = self.state.lock();
+        let is_news = !state.is_bad || state.problem != problem;
+        state.is_bad = true;
+        problem.clone_into(&mut state.problem);
+        drop(state);
+        self.gauge.set(0);
+        if is_news {
+            tracing::warn!(flag = self.flag, path = %self.path.display(), problem, "file is not as it should be");
+        }
+    }
+
+    /// For operators.
+    pub fn message(&self) -> v1::FileState {
+        let state = self.state.lock();
+        v1::FileState {
+            flag: self.flag.to_owned(),
+            path: self.path.display().to_string(),
+            problem: state.problem.clone(),
+            good_unix_ms: state.good_unix_ms,
+        }
+    }
+}
