@@ -83,12 +83,13 @@ fn new_secret() -> String {
 
 impl Answer for KeyList {
     fn print(&self, out: &mut dyn Write, now_unix_ms: u64) -> io::Result<()> {
-        let mut columns = Columns::new(&["ID", "NAME", "SHA-256", "CREATED"]);
+        let mut columns = Columns::new(&["ID", "NAME", "SHA-256", "SOURCE", "CREATED"]);
         for key in &self.keys {
             columns.row([
                 key.id.clone(),
                 key.name.clone(),
                 format!("{}…", key.sha256_prefix),
+                key.source.to_owned(),
                 ago(key.created_unix_ms, now_unix_ms),
             ]);
         }
