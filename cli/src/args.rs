@@ -103,7 +103,7 @@ pub(crate) enum Command {
     /// Start a small system, show affinity, exact limits and a live drain, and stop it again.
     Demo(command::demo::DemoArgs),
     /// Start a control plane and dataplane replicas on this machine until Ctrl-C.
-    Up(command::up::UpArgs),
+    Up(Box<command::up::UpArgs>),
     /// Run the control plane.
     #[command(name = "controlplane")]
     ControlPlane(Box<Role<router_controlplane::config::ControlPlaneArgs>>),

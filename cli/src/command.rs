@@ -60,7 +60,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         }),
         Command::Up(args) => {
             args.check()?;
-            serve(Some(1), exit_on_stdin_eof, async |token| up::run(args, global.log_format, token).await)
+            serve(Some(1), exit_on_stdin_eof, async |token| up::run(*args, global.log_format, token).await)
         }
         Command::Demo(args) => {
             serve(Some(1), exit_on_stdin_eof, async |token| demo::run(args, global.output, token).await)
