@@ -65,7 +65,7 @@ impl Overlay {
         let mut complaints: Vec<String> = self.twice().map(|twice| twice + " stands twice").into_iter().collect();
         let wanted = self.addresses(own.is_some(), &others);
         let backends = match wanted {
-            Some(addresses) => addresses.into_iter().map(|address| with_known(address, &known)).collect(),
+            Some(addresses) => addresses.iter().map(|address| with_known(address, &known)).collect(),
             None => known,
         };
         let mut route: Map<String, Json> = own.and_then(Json::as_object).cloned().unwrap_or_default();
@@ -162,8 +162,8 @@ pub(crate) fn local(port: u16) -> String {
 }
 
 /// What is stored of a backend, else its address alone.
-fn with_known(address: String, known: &[Json]) -> Json {
-    let same = known.iter().find(|one| one.get("address").and_then(Json::as_str) == Some(&address));
+fn with_known(address: &str, known: &[Json]) -> Json {
+    let same = known.iter().find(|one| one.get("address").and_then(Json::as_str) == Some(address));
     same.cloned().unwrap_or_else(|| json!(address))
 }
 

@@ -48,6 +48,8 @@ fn each_verb_is_understood() {
         "key revoke laptop",
         "apply -f routes.yaml --prune --dry-run",
         "diff --file -",
+        "import gateway --key-store k --control-file c --backend-port 1 --backend-port 2 --name chat --max-waiting 8 --dry-run",
+        "import gateway --control-file c --yes -o json",
         "export",
         "export chat -o json",
         "status",
@@ -80,6 +82,8 @@ fn what_makes_no_sense_is_refused() {
         ("up --replicas 0", ErrorKind::ValueValidation),
         ("up --preset best", ErrorKind::InvalidValue),
         ("status -o xml", ErrorKind::InvalidValue),
+        ("import gateway", ErrorKind::MissingRequiredArgument),
+        ("import gateway --key-store k --backend-port 0", ErrorKind::ValueValidation),
         ("apply", ErrorKind::MissingRequiredArgument),
     ];
     for (line, kind) in lines {
