@@ -2,7 +2,6 @@
 //! is done, and what is done already is not done again.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
