@@ -142,7 +142,7 @@ async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), F
     let routes = admin.answer(answer)?.routes;
     let name = source.route.name.clone();
 
-    let mut notes = vec![BINDINGS.to_owned()];
+    let mut notes = Vec::new();
     let other = routes.iter().find(|route| route.is_default && route.name != name);
     if let Some(other) = other {
         notes.push(format!("bare /v1/... stays with route {}; this one answers under /{name}/v1/...", other.name));
@@ -157,8 +157,11 @@ async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), F
     let backends: Vec<(String, u16)> =
         backends_of(&document).into_iter().map(|backend| (backend.id.to_string(), backend.id.port())).collect();
     let drains = source.enabled.as_ref().map(|enabled| drain_steps(&backends, enabled, &draining, &mut notes));
-    let plan =
-        Plan { route: name, changes, keys: key_steps, drains: drains.unwrap_or_default(), notes, is_applied: false };
+    let drains = drains.unwrap_or_default();
+    let mut plan = Plan { route: name, changes, keys: key_steps, drains, notes, is_applied: false };
+    if !plan.is_done() {
+        plan.notes.push(BINDINGS.to_owned());
+    }
     Ok((document, plan))
 }
 

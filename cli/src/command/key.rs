@@ -90,7 +90,7 @@ impl Answer for KeyList {
                 key.name.clone(),
                 format!("{}…", key.sha256_prefix),
                 key.source.to_owned(),
-                ago(key.created_unix_ms, now_unix_ms),
+                key.created_unix_ms.map_or_else(|| "-".to_owned(), |at| ago(at, now_unix_ms)),
             ]);
         }
         columns.print(out, "", "no keys; add one with `routerctl key add NAME`")

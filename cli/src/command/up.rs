@@ -64,18 +64,18 @@ pub(crate) struct UpArgs {
     /// 19001 and 19002 of this machine.
     #[arg(long, env = "ROUTER_PRESET", value_parser = Preset::NAMES)]
     preset: Option<String>,
+    /// At shutdown: time for running streams to end.
+    #[arg(long, value_name = "TIME", env = "ROUTER_GRACE", default_value = "30s", value_parser = duration)]
+    grace: Duration,
     #[command(flatten)]
     gateway: GatewayFlags,
     #[command(flatten)]
     files: Files,
-    /// At shutdown: time for running streams to end.
-    #[arg(long, value_name = "TIME", env = "ROUTER_GRACE", default_value = "30s", value_parser = duration)]
-    grace: Duration,
 }
 
 /// Files of a session gateway that the control plane goes on following. Handed to it as they are; it checks them.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Files that the control plane follows")]
+#[command(next_help_heading = "Session gateway's files")]
 struct Files {
     /// Client keys by SHA-256 (`version: 1`): the file stays the place where they are made and ended. To move them into the
     /// database instead: `routerctl import gateway`.

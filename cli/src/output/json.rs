@@ -207,7 +207,8 @@ pub(crate) struct KeyView {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) sha256_prefix: String,
-    pub(crate) created_unix_ms: u64,
+    /// Null for a key of a file, which does not say.
+    pub(crate) created_unix_ms: Option<u64>,
     /// `database`, or `file`: the key store file that the control plane follows.
     pub(crate) source: &'static str,
 }
@@ -220,6 +221,7 @@ impl From<v1::KeyState> for KeyView {
             v1::KeySource::Database | v1::KeySource::Unspecified => "database",
         };
         let v1::KeyState { id, name, sha256_prefix, created_unix_ms, source: _ } = state;
+        let created_unix_ms = (created_unix_ms != 0).then_some(created_unix_ms);
         Self { id, name, sha256_prefix, created_unix_ms, source }
     }
 }

@@ -263,14 +263,14 @@ chat   abababababababababababababababab  127.0.0.1:1          0         6      0
         id: "k1".to_owned(),
         name: "laptop".to_owned(),
         sha256_prefix: "01234567".to_owned(),
-        created_unix_ms: NOW - 60_000,
+        created_unix_ms: Some(NOW - 60_000),
         source: "database",
     };
     let followed = KeyView::from(v1::KeyState {
         id: "k2".to_owned(),
         name: "ci".to_owned(),
         sha256_prefix: "89abcdef".to_owned(),
-        created_unix_ms: NOW - 60_000,
+        created_unix_ms: 0,
         source: v1::KeySource::File.into(),
     });
     assert_eq!(
@@ -278,7 +278,7 @@ chat   abababababababababababababababab  127.0.0.1:1          0         6      0
         "\
 ID  NAME    SHA-256    SOURCE    CREATED
 k1  laptop  01234567…  database  60s ago
-k2  ci      89abcdef…  file      60s ago
+k2  ci      89abcdef…  file      -
 "
     );
     let new = NewKey { key: key(), secret: "sk-1".to_owned() };

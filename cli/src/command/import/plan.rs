@@ -66,24 +66,29 @@ impl Plan {
     }
 }
 
-/// The steps for the records of a key store. `stored` are the keys that there are; they are told from the file's by the
+/// The steps for the records of a key store. `known` are the keys that there are; they are told from the file's by the
 /// eight digits that the control plane shows, so two keys pass for one in a case of four thousand million.
-pub(super) fn key_steps(records: &[Record], stored: &[KeyView], notes: &mut Vec<String>) -> Vec<KeyStep> {
-    let mut taken: BTreeSet<String> = stored.iter().map(|key| key.name.clone()).collect();
+pub(super) fn key_steps(records: &[Record], known: &[KeyView], notes: &mut Vec<String>) -> Vec<KeyStep> {
+    let prefixes: BTreeSet<String> = records.iter().map(Record::prefix).collect();
+    // A key of a followed file may be one of these: then its label is not another's.
+    let (stored, followed): (Vec<&KeyView>, Vec<&KeyView>) = known.iter().partition(|key| key.source == "database");
+    let others = followed.iter().filter(|key| !prefixes.contains(&key.sha256_prefix));
+    let mut taken: BTreeSet<String> = stored.iter().chain(others).map(|key| key.name.clone()).collect();
     let mut steps = Vec::new();
+    let mut is_followed = false;
     for (index, record) in records.iter().enumerate() {
         let (at, sha256_prefix) = (format!("records[{index}]"), record.prefix());
-        let known = stored.iter().find(|key| key.sha256_prefix == sha256_prefix);
-        let (step, name) = match (record.is_active, known) {
+        let key = stored.iter().find(|key| key.sha256_prefix == sha256_prefix);
+        let (step, name) = match (record.is_active, key) {
             (true, Some(key)) => ("present", Some(key.name.clone())),
             (true, None) => {
                 let name = free_label(record, &taken);
                 taken.insert(name.clone());
+                is_followed |= followed.iter().any(|key| key.sha256_prefix == sha256_prefix);
                 ("add", Some(name))
             }
-            (false, known) => {
-                if let Some(key) = known.filter(|key| key.source == "database") {
-                    let name = &key.name;
+            (false, key) => {
+                if let Some(KeyView { name, .. }) = key {
                     notes.push(format!(
                         "{at} is inactive, but key {name} is stored: `routerctl key revoke {name}` ends it"
                     ));
@@ -92,6 +97,10 @@ pub(super) fn key_steps(records: &[Record], stored: &[KeyView], notes: &mut Vec<
             }
         };
         steps.push(KeyStep { record: at, name, sha256_prefix, step, sha256: record.sha256 });
+    }
+    if is_followed {
+        notes.push("the control plane follows a key store with some of these keys: as stored keys they begin new sessions, and \
+                    outlive their end in the file".to_owned());
     }
     steps
 }

@@ -117,7 +117,7 @@ async fn labels_are_free_ones_and_a_revoked_key_is_pointed_at() {
     let names: Vec<_> = plan["keys"].as_array().unwrap().iter().map(|key| key["name"].clone()).collect();
     assert_eq!(names, [json!("gateway-aaaaaaaa"), json!("gateway-bbbbbbbb"), Json::Null]);
     assert_eq!((&plan["is_applied"], &plan["route"]), (&json!(true), &json!("gate")));
-    assert!(plan["notes"][1].as_str().unwrap().starts_with("bare /v1/... stays with route chat"), "{plan}");
+    assert!(plan["notes"][0].as_str().unwrap().starts_with("bare /v1/... stays with route chat"), "{plan}");
     assert_eq!(plan["drains"], json!([{"backend": "127.0.0.1:19002", "step": "drain"}]));
 
     let later = Gateway::new(&json!([{"sha256": hex('a'), "active": false}]), &json!([19001, 19002, 19008]));
@@ -127,6 +127,24 @@ async fn labels_are_free_ones_and_a_revoked_key_is_pointed_at() {
         "{}",
         again.stderr
     );
+}
+
+#[tokio::test]
+async fn keys_of_a_followed_file_are_stored_all_the_same() {
+    let (fake, at) = Fake::start().await;
+    let (gateway, at) = (three_keys(), at.to_string());
+    let followed = router_proto::v1::KeyState {
+        id: "file_1".to_owned(),
+        name: "ci".to_owned(),
+        sha256_prefix: "aaaaaaaa".to_owned(),
+        created_unix_ms: 0,
+        source: router_proto::v1::KeySource::File.into(),
+    };
+    fake.state().keys.push((followed, vec![]));
+    let plan = run_at(&at, &gateway.line("--dry-run -o json")).await.json();
+    assert_eq!(plan["keys"][0]["step"], json!("add"), "they must not end when the file is no longer followed");
+    assert_eq!(plan["keys"][0]["name"], json!("ci"));
+    assert!(plan["notes"][0].as_str().unwrap().contains("begin new sessions"), "{plan}");
 }
 
 #[tokio::test]
