@@ -99,6 +99,17 @@ pub struct Asked {
     pub context_tokens: u64,
     /// How long it has waited already.
     pub waited: Duration,
+    /// It wants a slot before its body is in.
+    pub is_reserve: bool,
+    /// The slot that it took before its body was in. It ends with this request for a backend, whatever comes of that.
+    pub reservation: Option<LeaseId>,
+}
+
+impl Asked {
+    /// It holds a place already: a full queue does not refuse it.
+    fn has_place(&self) -> bool {
+        self.reservation.is_some()
+    }
 }
 
 /// A failure that a transfer reports.
@@ -152,7 +163,15 @@ impl Pool {
     pub fn acquire(&self, op: u64, asked: Asked, caller: &Arc<Caller>) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
+        let reservation = asked.reservation;
+        if let Some(lease) = reservation {
+            self.end_lease_of(&mut state, lease, caller, now);
+        }
         self.admit(&mut state, op, asked, caller, now);
+        if reservation.is_some() {
+            // It may have been refused for another reason than load: then its slot is free.
+            self.serve_waiters(&mut state, now);
+        }
     }
 
     /// Takes a waiter out of the queue. Nothing happens when it was answered already.
@@ -182,8 +201,8 @@ impl Pool {
     pub fn release(&self, lease: LeaseId, caller: &Caller, has_failed: bool) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
-        if let Some(backend) = self.end_lease_of(&mut state, lease, caller, now) {
-            if has_failed {
+        if let Some(ended) = self.end_lease_of(&mut state, lease, caller, now) {
+            if let Some(backend) = ended.backend.filter(|_| has_failed) {
                 state.record_failure(&backend, false, now);
             }
             self.serve_waiters(&mut state, now);

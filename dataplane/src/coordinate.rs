@@ -30,7 +30,7 @@ mod pending;
 
 use crate::config::Config;
 use lease::Held;
-pub(crate) use lease::Lease;
+pub(crate) use lease::{Lease, Reservation};
 use link::Link;
 use pending::{Answer, Waiter};
 
@@ -75,6 +75,16 @@ pub(crate) struct Ask {
     pub(crate) tried: Vec<String>,
     /// How long it may wait, the time of a lost link included.
     pub(crate) queue_timeout: Duration,
+    /// How much of that has passed.
+    pub(crate) waited: Duration,
+}
+
+/// What ends with a request for a slot.
+enum Ends {
+    /// A lease whose backend has failed.
+    Failed(Lease, Failure),
+    /// The slot that was taken before the body was in.
+    Reserved(Reservation),
 }
 
 /// Why there is no slot.
@@ -153,27 +163,36 @@ impl Admission {
         let _ = self.link.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Takes a slot. Dropping the future takes the request out of the queue.
-    pub(crate) async fn acquire(&self, ask: &Ask) -> Answer {
-        self.ask(ask, None, Instant::now()).await
+    /// Takes a slot before the request's body is in, on no backend yet. Dropping the future takes the request out of the
+    /// queue.
+    pub(crate) async fn reserve(&self, ask: &Ask) -> Result<Reservation, Refused> {
+        self.ask(ask, Wish::Reserve, None).await.map(Reservation)
+    }
+
+    /// Takes a slot on a backend, in place of the reservation if there is one. Dropping the future takes the request out of
+    /// the queue.
+    pub(crate) async fn acquire(&self, ask: &Ask, reservation: Option<Reservation>) -> Answer {
+        self.ask(ask, Wish::Place, reservation.map(Ends::Reserved)).await
     }
 
     /// Gives a lease back because its backend failed, and takes another backend: one step on the wire. Whatever the answer,
     /// the old lease has ended.
     pub(crate) async fn transfer(&self, lease: Lease, failure: Failure, ask: &Ask) -> Answer {
-        self.ask(ask, Some((lease, failure)), Instant::now()).await
+        self.ask(ask, Wish::Place, Some(Ends::Failed(lease, failure))).await
     }
 
     /// Asks on this link, and again on the next one when it is lost, until the queue timeout has passed.
-    async fn ask(&self, ask: &Ask, mut failed: Option<(Lease, Failure)>, started: Instant) -> Answer {
-        let deadline = started + ask.queue_timeout;
+    async fn ask(&self, ask: &Ask, wish: Wish, mut ends: Option<Ends>) -> Answer {
+        let started = Instant::now();
+        let deadline = started + ask.queue_timeout.saturating_sub(ask.waited);
         let mut after: Option<Arc<Link>> = None;
         loop {
             let link = if let Some(link) = self.current_link(after.as_ref()) {
                 link
             } else {
                 // The failed lease does not wait for a link: it has ended, and the next Hello leaves it out.
-                if let Some((lease, failure)) = failed.take() {
+                // A reservation does: it is in that Hello.
+                if let Some(Ends::Failed(lease, failure)) = ends.take_if(|ends| matches!(ends, Ends::Failed(..))) {
                     lease.failed(failure);
                 }
                 let next = self.next_link(after.as_ref(), deadline).await;
@@ -188,9 +207,10 @@ impl Admission {
                 queue_timeout: ask.queue_timeout,
             };
             if let Some(ticket) = link.enter(waiter) {
-                let acquire = ask.message(started);
-                match failed.take() {
-                    Some((lease, failure)) => lease.transfer(&link, ticket.op(), failure, acquire),
+                let acquire = ask.message(wish, started);
+                match ends.take() {
+                    Some(Ends::Failed(lease, failure)) => lease.transfer(&link, ticket.op(), failure, acquire),
+                    Some(Ends::Reserved(reservation)) => reservation.use_for(&link, ticket.op(), acquire),
                     None => link.send(ticket.op(), Kind::Acquire(acquire)),
                 }
                 if let Some(answer) = ticket.answer().await {
@@ -218,8 +238,17 @@ fn is_other(link: &Arc<Link>, after: Option<&Arc<Link>>) -> bool {
     after.is_none_or(|after| !Arc::ptr_eq(link, after))
 }
 
+/// What kind of slot is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    /// One of the pool, on no backend yet.
+    Reserve,
+    /// One on a backend.
+    Place,
+}
+
 impl Ask {
-    fn message(&self, started: Instant) -> v1::Acquire {
+    fn message(&self, wish: Wish, started: Instant) -> v1::Acquire {
         v1::Acquire {
             route: self.route.to_string(),
             model: self.model.clone(),
@@ -229,8 +258,8 @@ impl Ask {
             context_tokens: self.context_tokens,
             tried: self.tried.clone(),
             hints: Some(v1::PromptHints { body_bytes: self.body_bytes, stream: self.stream }),
-            waited_ms: whole_ms(started.elapsed()),
-            reserve: false,
+            waited_ms: whole_ms(self.waited + started.elapsed()),
+            reserve: wish == Wish::Reserve,
             reservation: 0,
         }
     }

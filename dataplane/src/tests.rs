@@ -12,6 +12,7 @@ mod replica;
 mod retries;
 mod shutdown;
 mod streaming;
+mod uploads;
 
 use std::time::Duration;
 

@@ -3,9 +3,10 @@
 
 pub mod choose;
 pub mod decide;
+pub mod rank;
 pub mod view;
 
-pub use decide::{Binding, Decision, decide};
+pub use decide::{Binding, Decision, Reservation, decide, reserve};
 pub use view::{Ask, BackendView, PoolView, Slot};
 
 #[cfg(test)]

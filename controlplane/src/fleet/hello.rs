@@ -91,7 +91,7 @@ impl Fleet {
 fn read_held(lease: &v1::HeldLease, now: Tick) -> Option<Held> {
     Some(Held {
         lease: LeaseId(lease.lease),
-        backend: BackendId::new(&lease.backend).ok()?,
+        backend: if lease.backend.is_empty() { None } else { Some(BackendId::new(&lease.backend).ok()?) },
         fingerprint: Fingerprint::from_slice(&lease.fingerprint),
         granted: Tick(now.0.saturating_sub(Duration::from_millis(lease.age_ms).as_millis().try_into().ok()?)),
     })

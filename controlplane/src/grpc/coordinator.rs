@@ -130,7 +130,7 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
     let (pools, closed) = (fleet.pools(), fleet.closed());
     for v1::ClientOp { op, kind } in ops {
         match kind {
-            Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, &acquire, caller),
+            Some(Kind::Acquire(acquire)) => start_acquire(&pools, &closed, op, &acquire, caller),
             Some(Kind::Release(release)) => end(&pools, &closed, &release, caller),
             Some(Kind::Cancel(cancel)) => {
                 for pool in pools.values() {
@@ -150,8 +150,9 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
     false
 }
 
-fn start_acquire(pools: &Pools, op: u64, acquire: &v1::Acquire, caller: &Arc<Caller>) {
-    match find(pools, &acquire.route) {
+fn start_acquire(pools: &Pools, closed: &Pools, op: u64, acquire: &v1::Acquire, caller: &Arc<Caller>) {
+    // A closed pool refuses, and takes back what was reserved of it.
+    match find(pools, &acquire.route).or_else(|| find(closed, &acquire.route)) {
         Some(pool) => pool.acquire(op, asked(acquire), caller),
         None => caller.refuse(op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 }),
     }
@@ -191,5 +192,7 @@ fn asked(acquire: &v1::Acquire) -> Asked {
         tried: acquire.tried.iter().filter_map(|backend| BackendId::from_str(backend).ok()).collect(),
         context_tokens: acquire.context_tokens,
         waited: Duration::from_millis(u64::from(acquire.waited_ms)),
+        is_reserve: acquire.reserve,
+        reservation: (acquire.reservation != 0).then_some(LeaseId(acquire.reservation)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use router_policy::admit::BackendView;
+use router_policy::admit::{BackendView, rank};
 use router_policy::health::round::{Health, Rules};
 use router_policy::option::RouteOptions;
 use router_policy::route::BackendSpec;
@@ -32,6 +32,8 @@ pub(super) struct Backend {
     pub failing_until: Tick,
     pub granted_total: u64,
     pub failures_total: u64,
+    /// Sessions by data-parallel rank; as long as the highest rank in use asks for.
+    pub bound_by_rank: Vec<u64>,
 }
 
 impl Backend {
@@ -46,6 +48,7 @@ impl Backend {
             failing_until: Tick(0),
             granted_total: 0,
             failures_total: 0,
+            bound_by_rank: Vec::new(),
         }
     }
 
@@ -71,6 +74,28 @@ impl Backend {
         let ban = self.ban.as_ref().and_then(|ban| ban.until);
         let failing = Some(self.failing_until);
         [ban, failing, self.health.returns_at()].into_iter().flatten().filter(|at| *at > now).min()
+    }
+
+    /// The rank for a session that has `current`, or none yet: kept as long as it exists (gateway.md §8). `None` when the
+    /// router chooses no ranks here.
+    pub(super) fn rank_for(&self, current: Option<u32>, options: &RouteOptions) -> Option<u32> {
+        let size = self.spec.ranks(options)?;
+        let kept = current.filter(|own| rank::is_valid(*own, size));
+        Some(kept.unwrap_or_else(|| {
+            let used = |one: u32| self.bound_by_rank.get(one as usize).copied().unwrap_or(0);
+            rank::least_used(size, used)
+        }))
+    }
+
+    /// Counts a session on or off a rank.
+    pub(super) fn count_rank(&mut self, rank: u32, is_on: bool) {
+        let index = rank as usize;
+        if is_on && index >= self.bound_by_rank.len() {
+            self.bound_by_rank.resize(index + 1, 0);
+        }
+        if let Some(count) = self.bound_by_rank.get_mut(index) {
+            *count = if is_on { count.saturating_add(1) } else { count.saturating_sub(1) };
+        }
     }
 
     pub(super) fn limit(&self, options: &RouteOptions) -> u32 {

@@ -61,8 +61,9 @@ impl BindingTable {
         self.by_session.iter().map(|(session, binding)| (*session, binding))
     }
 
-    pub(super) fn count_on(&self, backend: &BackendId) -> u64 {
-        self.by_session.values().filter(|binding| binding.backend == *backend).count() as u64
+    /// The bindings of a backend.
+    pub(super) fn on<'a>(&'a self, backend: &'a BackendId) -> impl Iterator<Item = &'a Binding> {
+        self.by_session.values().filter(move |binding| binding.backend == *backend)
     }
 
     /// Removes some of the bindings idle for `ttl`: one step of an endless walk over the table. The second value says

@@ -1,8 +1,9 @@
 //! Leases: granted, waited for, given back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use router_policy::admit::{self, Binding as BindingChange, Decision, Slot};
+use router_policy::admit::{Binding as BindingChange, Slot};
 use router_policy::ids::{BackendId, Fingerprint, LeaseId};
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::tick::Tick;
@@ -10,7 +11,7 @@ use router_proto::v1;
 use router_proto::v1::server_op::Kind;
 
 use super::binding::Binding;
-use super::state::State;
+use super::state::{Decided, RESERVED, State};
 use super::waiters::Waiter;
 use super::{Asked, Caller, Pool};
 use crate::store::group_commit::Durability;
@@ -22,6 +23,13 @@ pub(super) struct Lease {
     pub slot: Slot,
     pub replica: Arc<str>,
     pub fingerprint: Option<Fingerprint>,
+}
+
+/// A lease that has just ended: a slot is free.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// `None` for a reservation, and for a backend that is gone.
+    pub backend: Option<BackendId>,
 }
 
 /// A grant that is decided and applied, and not yet told.
@@ -49,13 +57,13 @@ impl Pool {
         if state.needs_eviction(&asked) {
             self.evict_idle(state, now);
         }
-        let tried = state.tried(&asked);
-        match admit::decide(&state.view(), &state.ask(&asked, &tried, false)) {
-            Decision::Grant { slot, binding } => {
+        match state.decide(&asked, asked.has_place()) {
+            Decided::Grant { slot, binding } => {
                 self.metrics.waited.observe(asked.waited.as_secs_f64());
                 self.grant(state, slot, binding, op, &asked, caller, now);
             }
-            Decision::Wait => {
+            Decided::Reserve => self.grant_reservation(state, op, &asked, caller),
+            Decided::Wait => {
                 let queue_timeout = state.options.queue_timeout;
                 let deadline = now + queue_timeout.saturating_sub(asked.waited);
                 let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
@@ -64,7 +72,7 @@ impl Pool {
                 }
                 self.after_load_change(state);
             }
-            Decision::Refuse(refusal) => {
+            Decided::Refuse(refusal) => {
                 self.metrics.refused(refusal.gate);
                 caller.refuse(op, refusal);
             }
@@ -79,23 +87,24 @@ impl Pool {
                 return;
             };
             place = at + 1;
-            let tried = state.tried(&waiter.asked);
-            match admit::decide(&state.view(), &state.ask(&waiter.asked, &tried, true)) {
-                Decision::Wait => {
+            match state.decide(&waiter.asked, true) {
+                Decided::Wait => {
                     // Usually everything is full, and then nobody further back has better luck.
-                    if !state.views.iter().any(|view| view.is_admitted && view.has_room()) {
+                    if !state.view().has_free_slot() {
                         return;
                     }
                 }
-                Decision::Grant { slot, binding } => {
-                    if let Some(waiter) = state.waiters.remove(at) {
-                        let total = waiter.asked.waited + now.since(waiter.since);
-                        self.metrics.waited.observe(total.as_secs_f64());
-                        let asked = Asked { waited: total, ..waiter.asked };
-                        self.grant(state, slot, binding, waiter.op, &asked, &waiter.caller, now);
+                Decided::Grant { slot, binding } => {
+                    if let Some(waiter) = self.next_served(state, at, now) {
+                        self.grant(state, slot, binding, waiter.op, &waiter.asked, &waiter.caller, now);
                     }
                 }
-                Decision::Refuse(refusal) => {
+                Decided::Reserve => {
+                    if let Some(waiter) = self.next_served(state, at, now) {
+                        self.grant_reservation(state, waiter.op, &waiter.asked, &waiter.caller);
+                    }
+                }
+                Decided::Refuse(refusal) => {
                     if let Some(waiter) = state.waiters.remove(at) {
                         self.metrics.refused(refusal.gate);
                         waiter.caller.refuse(waiter.op, refusal);
@@ -106,22 +115,37 @@ impl Pool {
         }
     }
 
+    /// Takes a waiter out of the queue to be served: its whole wait is known now.
+    fn next_served(&self, state: &mut State, at: u64, now: Tick) -> Option<Waiter> {
+        let mut waiter = state.waiters.remove(at)?;
+        waiter.asked.waited += now.since(waiter.since);
+        self.metrics.waited.observe(waiter.asked.waited.as_secs_f64());
+        Some(waiter)
+    }
+
+    /// Gives a slot of the pool to a request whose body is still coming in. It is on no backend, binds nothing and is not
+    /// stored: after a restart its replica reports it.
+    fn grant_reservation(&self, state: &mut State, op: u64, asked: &Asked, caller: &Caller) {
+        let lease = self.context.next_lease();
+        state.count(RESERVED, true);
+        state.leases.insert(lease, Lease { slot: RESERVED, replica: Arc::clone(&caller.replica), fingerprint: None });
+        self.after_load_change(state);
+        let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
+        caller.answer(op, Kind::Granted(v1::Granted { lease: lease.0, queued_ms, ..Default::default() }));
+    }
+
     /// Ends a lease at a replica's word, if it is that replica's own: a slot that is still in use elsewhere stays counted.
-    pub(super) fn end_lease_of(
-        &self,
-        state: &mut State,
-        lease: LeaseId,
-        caller: &Caller,
-        now: Tick,
-    ) -> Option<BackendId> {
+    pub(super) fn end_lease_of(&self, state: &mut State, lease: LeaseId, caller: &Caller, now: Tick) -> Option<Ended> {
         let is_own = state.leases.get(&lease).is_some_and(|held| held.replica == caller.replica);
         if is_own { self.end_lease(state, lease, now) } else { None }
     }
 
-    /// Ends a lease; its backend, when there was one.
-    pub(super) fn end_lease(&self, state: &mut State, lease: LeaseId, now: Tick) -> Option<BackendId> {
+    /// Ends a lease; `None` when there is none.
+    pub(super) fn end_lease(&self, state: &mut State, lease: LeaseId, now: Tick) -> Option<Ended> {
         let ended = state.leases.remove(&lease)?;
-        self.context.journal.lease_ended(lease);
+        if ended.slot != RESERVED {
+            self.context.journal.lease_ended(lease);
+        }
         let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
         if let Some(binding) = ended.fingerprint.and_then(|session| state.bindings.get_mut(session)) {
             binding.in_flight = binding.in_flight.saturating_sub(1);
@@ -129,7 +153,7 @@ impl Pool {
         }
         state.count(ended.slot, false);
         self.after_load_change(state);
-        backend
+        Some(Ended { backend })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]
@@ -165,7 +189,7 @@ impl Pool {
         let mut grant =
             Grant { lease, backend: id, mode: v1::Mode::LeastConn, dp_rank: None, write: None, after_commit: 0 };
         if let Some(session) = asked.fingerprint {
-            self.bind(state, session, change, &mut grant, now);
+            self.bind(state, slot, session, change, &mut grant, now);
         }
         state.next_spread();
         self.metrics.granted(grant.mode);
@@ -176,19 +200,38 @@ impl Pool {
     }
 
     /// Makes, moves or uses the session's binding.
-    fn bind(&self, state: &mut State, session: Fingerprint, change: BindingChange, grant: &mut Grant, now: Tick) {
+    fn bind(
+        &self,
+        state: &mut State,
+        slot: Slot,
+        session: Fingerprint,
+        change: BindingChange,
+        grant: &mut Grant,
+        now: Tick,
+    ) {
         let unix_ms = self.context.clock.unix_ms(now);
         let previous = match change {
             BindingChange::Absent => return,
             BindingChange::Kept => {
                 grant.mode = v1::Mode::Bound;
+                let had = state.bindings.get(session).and_then(|binding| binding.dp_rank);
+                grant.dp_rank = state.rank_for(slot, had);
+                // A backend that has got ranks, or fewer of them, since the session was bound.
+                let is_other_rank = grant.dp_rank.is_some() && grant.dp_rank != had;
+                if is_other_rank {
+                    state.count_bound(&grant.backend, had, false);
+                    state.count_bound(&grant.backend, grant.dp_rank, true);
+                }
                 if let Some(binding) = state.bindings.get_mut(session) {
                     binding.requests += 1;
                     binding.in_flight += 1;
                     binding.last_used = now;
                     binding.last_used_unix_ms = unix_ms;
-                    grant.dp_rank = binding.dp_rank;
                     grant.after_commit = binding.commit;
+                    if is_other_rank {
+                        binding.dp_rank = grant.dp_rank;
+                        grant.write = Some(BindingWrite::Put(self.binding_row(session, binding)));
+                    }
                 }
                 self.context.journal.touched(&self.name, session, unix_ms);
                 return;
@@ -202,9 +245,10 @@ impl Pool {
                 state.bindings.get(session).cloned()
             }
         };
+        grant.dp_rank = state.rank_for(slot, None);
         let binding = Binding {
             backend: grant.backend.clone(),
-            dp_rank: None,
+            dp_rank: grant.dp_rank,
             created_unix_ms: previous.as_ref().map_or(unix_ms, |old| old.created_unix_ms),
             last_used: now,
             last_used_unix_ms: unix_ms,
@@ -214,9 +258,9 @@ impl Pool {
             commit: 0,
         };
         if let Some(old) = &previous {
-            state.count_bound(&old.backend, false);
+            state.count_bound(&old.backend, old.dp_rank, false);
         }
-        state.count_bound(&binding.backend, true);
+        state.count_bound(&binding.backend, binding.dp_rank, true);
         grant.write = Some(BindingWrite::Put(self.binding_row(session, &binding)));
         state.bindings.insert(session, binding);
         self.metrics.sessions(state.bindings.len());
@@ -246,7 +290,9 @@ impl Pool {
             BindingWrite::Put(row) => row.fingerprint,
             BindingWrite::Forget { fingerprint, .. } => *fingerprint,
         });
-        let deadline = tokio::time::Instant::now() + state.options.queue_timeout;
+        // One timeout for the whole wait: what was spent in the queue is not given again.
+        let left = state.options.queue_timeout.saturating_sub(Duration::from_millis(u64::from(queued_ms)));
+        let deadline = tokio::time::Instant::now() + left;
         let to = Arc::clone(caller);
         let commit = self.context.committer.submit(grant.write, deadline, move |durability| {
             granted.provisional = durability == Durability::Provisional;
@@ -281,7 +327,7 @@ impl Pool {
 
     /// Settles what hangs on a binding that was taken out of the table.
     pub(super) fn forgotten(&self, state: &mut State, session: Fingerprint, binding: &Binding) {
-        state.count_bound(&binding.backend, false);
+        state.count_bound(&binding.backend, binding.dp_rank, false);
         let write = BindingWrite::Forget { route: self.name.clone(), fingerprint: session };
         let deadline = tokio::time::Instant::now() + state.options.queue_timeout;
         self.context.committer.submit(Some(write), deadline, |_| {});

@@ -11,7 +11,7 @@ use super::Pool;
 use super::backend::Backend;
 use super::binding::Binding;
 use super::lease::Lease;
-use super::state::State;
+use super::state::{RESERVED, State};
 use crate::store::{BindingRow, BindingWrite, LeaseRow};
 
 /// A lease that a replica reports.
@@ -19,8 +19,8 @@ use crate::store::{BindingRow, BindingWrite, LeaseRow};
 pub struct Held {
     /// The lease.
     pub lease: LeaseId,
-    /// The backend that it is on.
-    pub backend: BackendId,
+    /// The backend that it is on; `None` for a reservation.
+    pub backend: Option<BackendId>,
     /// Its session.
     pub fingerprint: Option<Fingerprint>,
     /// When it was granted.
@@ -44,7 +44,7 @@ impl Pool {
                 in_flight: 0,
                 commit: 0,
             };
-            state.count_bound(&binding.backend, true);
+            state.count_bound(&binding.backend, binding.dp_rank, true);
             state.bindings.insert(row.fingerprint, binding);
         }
         self.metrics.sessions(state.bindings.len());
@@ -55,7 +55,7 @@ impl Pool {
         let mut state = self.state.lock();
         for row in rows {
             let replica: Arc<str> = row.replica.into();
-            take_up(&mut state, row.lease, &row.backend, &replica, row.fingerprint);
+            take_up(&mut state, row.lease, Some(&row.backend), &replica, row.fingerprint);
         }
         self.after_load_change(&state);
     }
@@ -80,15 +80,18 @@ impl Pool {
         });
         for held in held {
             if !state.leases.contains_key(&held.lease) {
-                take_up(&mut state, held.lease, &held.backend, replica, held.fingerprint);
-                self.context.journal.lease_granted(LeaseRow {
-                    lease: held.lease,
-                    route: self.name.clone(),
-                    backend: held.backend.clone(),
-                    replica: replica.to_string(),
-                    fingerprint: held.fingerprint,
-                    granted_unix_ms: self.context.clock.unix_ms(held.granted),
-                });
+                take_up(&mut state, held.lease, held.backend.as_ref(), replica, held.fingerprint);
+                // Reservations are not stored: after a restart, only a replica's own word counts for them.
+                if let Some(backend) = &held.backend {
+                    self.context.journal.lease_granted(LeaseRow {
+                        lease: held.lease,
+                        route: self.name.clone(),
+                        backend: backend.clone(),
+                        replica: replica.to_string(),
+                        fingerprint: held.fingerprint,
+                        granted_unix_ms: self.context.clock.unix_ms(held.granted),
+                    });
+                }
             }
         }
         self.after_load_change(&state);
@@ -117,7 +120,7 @@ impl Pool {
         let write = BindingWrite::Put(self.binding_row(session, &binding));
         let deadline = tokio::time::Instant::now() + state.options.queue_timeout;
         binding.commit = self.context.committer.submit(Some(write), deadline, |_| {});
-        state.count_bound(&binding.backend, true);
+        state.count_bound(&binding.backend, binding.dp_rank, true);
         state.bindings.insert(session, binding);
         self.metrics.sessions(state.bindings.len());
     }
@@ -159,12 +162,13 @@ impl Pool {
 fn take_up(
     state: &mut State,
     lease: LeaseId,
-    backend: &BackendId,
+    backend: Option<&BackendId>,
     replica: &Arc<str>,
     fingerprint: Option<Fingerprint>,
 ) {
-    let slot =
-        state.slot_for(backend, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(backend.clone())) });
+    let slot = backend.map_or(RESERVED, |id| {
+        state.slot_for(id, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(id.clone())) })
+    });
     if let Some(binding) = fingerprint.and_then(|session| state.bindings.get_mut(session)) {
         binding.in_flight += 1;
     }

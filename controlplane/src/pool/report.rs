@@ -60,7 +60,7 @@ impl Pool {
             waiting: u32::try_from(state.waiters.len()).unwrap_or(u32::MAX),
             sessions: state.bindings.len(),
             preset: state.spec.preset.name().to_owned(),
-            reserved: 0,
+            reserved: state.reserved(),
             complaints: Vec::new(),
         }
     }

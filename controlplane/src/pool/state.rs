@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use router_policy::admit::{Ask, BackendView, PoolView, Slot};
+use router_policy::admit::{self, Ask, BackendView, Binding, Decision, PoolView, Reservation, Slot};
 use router_policy::health::round::Probe;
 use router_policy::ids::{BackendId, LeaseId};
 use router_policy::option::{Affinity, OnFull, PassiveBan, RouteOptions};
@@ -19,6 +19,8 @@ use super::waiters::Waiters;
 
 /// The slot of a binding whose backend is not in the pool any more: no backend has it.
 const GONE: Slot = Slot::MAX;
+/// The slot of a lease that is reserved from the pool and on no backend yet.
+pub(super) const RESERVED: Slot = Slot::MAX - 1;
 
 /// One pool's state.
 pub(super) struct State {
@@ -38,8 +40,24 @@ pub(super) struct State {
     /// Spreads requests without a session.
     spread: u64,
     total_in_flight: u32,
+    /// Of these, on no backend yet.
+    reserved: u32,
     /// See [`State::in_bulk`].
     is_in_bulk: bool,
+}
+
+/// The outcome for a request of either kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// A lease on this backend.
+    Grant {
+        slot: Slot,
+        binding: Binding,
+    },
+    /// A lease on no backend yet.
+    Reserve,
+    Wait,
+    Refuse(Refusal),
 }
 
 impl State {
@@ -58,6 +76,7 @@ impl State {
             next_change: None,
             spread: 0,
             total_in_flight: 0,
+            reserved: 0,
             is_in_bulk: false,
         }
     }
@@ -81,7 +100,7 @@ impl State {
         let options = &self.options;
         for (backend, view) in self.backends.iter().zip(&mut self.views) {
             view.limit = backend.limit(options);
-            view.context_limit = backend.spec.context_limit;
+            view.context_limit = backend.spec.known_context(options);
         }
         self.refresh_all(now);
     }
@@ -91,14 +110,21 @@ impl State {
         if let Some(slot) = self.slots.get(id) {
             return *slot;
         }
-        let backend = make();
+        let mut backend = make();
+        let mut bound = 0;
+        for binding in self.bindings.on(id) {
+            bound += 1;
+            if let Some(rank) = binding.dp_rank {
+                backend.count_rank(rank, true);
+            }
+        }
         let view = BackendView {
             limit: backend.limit(&self.options),
             in_flight: 0,
-            bound: self.bindings.count_on(id),
+            bound,
             is_admitted: false,
             is_failing: false,
-            context_limit: backend.spec.context_limit,
+            context_limit: backend.spec.known_context(&self.options),
         };
         let slot = self.backends.len();
         self.backends.push(backend);
@@ -137,7 +163,9 @@ impl State {
         }
         for lease in self.leases.values_mut() {
             // A backend that holds a lease was kept.
-            lease.slot = moved.get(&lease.slot).copied().unwrap_or(GONE);
+            if lease.slot != RESERVED {
+                lease.slot = moved.get(&lease.slot).copied().unwrap_or(GONE);
+            }
         }
     }
 
@@ -171,6 +199,7 @@ impl State {
             binds_sessions: self.options.affinity == Affinity::Binding,
             sessions_full: self.bindings.len() >= self.options.max_sessions,
             on_full: self.options.on_full,
+            reserved: self.reserved,
         }
     }
 
@@ -194,6 +223,28 @@ impl State {
         }
     }
 
+    /// What becomes of a request.
+    pub(super) fn decide(&self, asked: &Asked, is_queued: bool) -> Decided {
+        if asked.is_reserve {
+            return match admit::reserve(&self.view(), &self.ask(asked, &[], is_queued)) {
+                Reservation::Taken => Decided::Reserve,
+                Reservation::Wait => Decided::Wait,
+                Reservation::Refuse(refusal) => Decided::Refuse(refusal),
+            };
+        }
+        let tried = self.tried(asked);
+        match admit::decide(&self.view(), &self.ask(asked, &tried, is_queued)) {
+            Decision::Grant { slot, binding } => Decided::Grant { slot, binding },
+            Decision::Wait => Decided::Wait,
+            Decision::Refuse(refusal) => Decided::Refuse(refusal),
+        }
+    }
+
+    /// The rank of a session on this backend, when it has `current` there.
+    pub(super) fn rank_for(&self, slot: Slot, current: Option<u32>) -> Option<u32> {
+        self.backends.get(slot)?.rank_for(current, &self.options)
+    }
+
     /// Another value for the next request that is not bound.
     pub(super) fn next_spread(&mut self) {
         self.spread = self.spread.wrapping_add(1);
@@ -210,10 +261,17 @@ impl State {
         self.total_in_flight
     }
 
+    pub(super) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
     /// Counts a lease in or out.
     pub(super) fn count(&mut self, slot: Slot, is_in: bool) {
         let step = |count: u32| if is_in { count.saturating_add(1) } else { count.saturating_sub(1) };
         self.total_in_flight = step(self.total_in_flight);
+        if slot == RESERVED {
+            self.reserved = step(self.reserved);
+        }
         if let Some(view) = self.views.get_mut(slot) {
             view.in_flight = step(view.in_flight);
         }
@@ -226,18 +284,23 @@ impl State {
         }
     }
 
-    /// Counts a session on or off a backend.
-    pub(super) fn count_bound(&mut self, backend: &BackendId, is_on: bool) {
-        if let Some(view) = self.slots.get(backend).and_then(|slot| self.views.get_mut(*slot)) {
+    /// Counts a session on or off a backend and its rank there.
+    pub(super) fn count_bound(&mut self, backend: &BackendId, rank: Option<u32>, is_on: bool) {
+        let Some(slot) = self.slots.get(backend).copied() else { return };
+        if let Some(view) = self.views.get_mut(slot) {
             view.bound = if is_on { view.bound.saturating_add(1) } else { view.bound.saturating_sub(1) };
+        }
+        if let (Some(rank), Some(backend)) = (rank, self.backends.get_mut(slot)) {
+            backend.count_rank(rank, is_on);
         }
     }
 
     /// Forgets every session, in memory only.
     pub(super) fn forget_all_bindings(&mut self) {
         self.bindings = BindingTable::default();
-        for view in &mut self.views {
+        for (backend, view) in self.backends.iter_mut().zip(&mut self.views) {
             view.bound = 0;
+            backend.bound_by_rank.clear();
         }
     }
 
@@ -287,7 +350,7 @@ impl State {
         let tried = self.tried(asked);
         let ask = self.ask(asked, &tried, true);
         let candidates = self.views.iter().filter(|view| ask.suits(view));
-        let (in_flight, limit) = candidates.fold((0_u32, 0_u32), |(in_flight, limit), view| {
+        let (in_flight, limit) = candidates.fold((self.reserved, 0_u32), |(in_flight, limit), view| {
             (in_flight.saturating_add(view.in_flight), limit.saturating_add(view.limit))
         });
         Refusal { gate: Gate::QueueTimeout, in_flight, limit }

@@ -18,6 +18,8 @@ use crate::store::health::StoreHealth;
 use crate::store::{self, BindingRow, SqliteSync, Stored};
 
 mod model;
+mod ranks;
+mod reserve;
 
 /// A pool over a real SQLite file, and one stream that hears its answers.
 struct Bench {
@@ -97,6 +99,12 @@ impl Bench {
 
     fn loads(&self) -> Vec<u32> {
         self.pool.backend_states().iter().map(|state| state.in_flight).collect()
+    }
+
+    /// Everything decided so far is in the database.
+    async fn context_flush(&self) {
+        self.pool.context.committer.flush().await;
+        self.pool.context.journal.flush_now().await.unwrap();
     }
 
     fn release(&self, granted: &v1::Granted) {
@@ -264,7 +272,7 @@ async fn hello_makes_leases_those_that_the_replica_reports() {
     let unknown = LeaseId::new(0, 77);
     let held = |lease: u64, backend: &BackendId| Held {
         lease: LeaseId(lease),
-        backend: backend.clone(),
+        backend: Some(backend.clone()),
         fingerprint: None,
         granted: Tick(0),
     };

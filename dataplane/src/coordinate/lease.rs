@@ -116,6 +116,24 @@ impl Held {
     }
 }
 
+/// A slot of the pool for a request whose body is still coming in: a lease on no backend. Dropping it gives it back.
+#[derive(Debug)]
+pub(crate) struct Reservation(pub(super) Lease);
+
+impl Reservation {
+    /// Time in the control plane's queue.
+    pub(crate) fn queued(&self) -> Duration {
+        self.0.queued
+    }
+
+    /// Sends `acquire` on `link` in its place, when that is the link in use; else plainly gives it back and leaves the rest to
+    /// the caller's repeat.
+    pub(super) fn use_for(self, link: &Link, op: u64, acquire: v1::Acquire) {
+        let acquire = v1::Acquire { reservation: self.0.id, ..acquire };
+        self.0.replaced_by(link, |_| link.send(op, Kind::Acquire(acquire)));
+    }
+}
+
 /// How the lease's request ended.
 #[derive(Debug, Clone, Copy)]
 struct Report {
@@ -162,9 +180,27 @@ impl Lease {
     }
 
     /// Sends `Transfer` on `link` when that is the link in use; else plainly gives the lease back and leaves it to the
-    /// caller's repeat. Removal and sending are one step: no `Hello` can come between.
+    /// caller's repeat.
     pub(super) fn transfer(mut self, link: &Link, op: u64, failure: Failure, again: v1::Acquire) {
         self.report.outcome = outcome_of(failure);
+        self.replaced_by(link, |lease| {
+            let transfer = v1::Transfer {
+                lease: lease.id,
+                route: again.route.clone(),
+                failed_backend: lease.backend.as_ref().to_owned(),
+                reason: v1::FailureReason::from(failure).into(),
+                status: match failure {
+                    Failure::Status(status) => u32::from(status),
+                    Failure::Connect | Failure::NoHead | Failure::HeaderTimeout => 0,
+                },
+                again: Some(again),
+            };
+            link.send(op, Kind::Transfer(transfer));
+        });
+    }
+
+    /// Ends the lease by another operation than `Release`. Removal and sending are one step: no `Hello` can come between.
+    fn replaced_by(mut self, link: &Link, send: impl FnOnce(&Self)) {
         let mut inner = self.held.inner.lock();
         let is_current = inner.outbox.as_ref().is_some_and(|outbox| link.sends_to(outbox));
         if !is_current {
@@ -173,18 +209,7 @@ impl Lease {
             return;
         }
         inner.leases.remove(&self.id);
-        let transfer = v1::Transfer {
-            lease: self.id,
-            route: again.route.clone(),
-            failed_backend: self.backend.as_ref().to_owned(),
-            reason: v1::FailureReason::from(failure).into(),
-            status: match failure {
-                Failure::Status(status) => u32::from(status),
-                Failure::Connect | Failure::NoHead | Failure::HeaderTimeout => 0,
-            },
-            again: Some(again),
-        };
-        link.send(op, Kind::Transfer(transfer));
+        send(&self);
         drop(inner);
         self.route = None;
     }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Version};
@@ -14,6 +15,7 @@ use hyper::body::Incoming;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
 
+use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
 use super::id::RequestIds;
@@ -22,7 +24,7 @@ use super::tally::Tally;
 use super::{auth, body, health, route, session};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
-use crate::coordinate::{Admission, Ask, Lease};
+use crate::coordinate::{Admission, Ask, Lease, Reservation};
 use crate::metrics::Metrics;
 use crate::server::readiness::Readiness;
 use crate::snapshot::{RouteEntry, SnapshotStore};
@@ -141,21 +143,27 @@ impl Exchange<'_> {
         body::check_stated_length(&head.headers, limit)?;
         let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
         let key_id = key_id.as_deref().unwrap_or_default();
-        // 3. Whose turn it is.
-        let body = body::read(incoming, limit, self.proxy.config.body_timeout).await?;
-        let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
-        drop(snapshot);
-        let ask = Ask {
+        let mut ask = Ask {
             route: route.name.clone(),
-            model: identity.model,
-            fingerprint: identity.session.as_ref().map(|session| session.fingerprint),
+            model: String::new(),
+            fingerprint: None,
             key_id: key_id.to_owned(),
-            body_bytes: body.len() as u64,
-            stream: identity.stream,
+            body_bytes: 0,
+            stream: false,
             context_tokens: 0,
             tried: Vec::new(),
             queue_timeout: route.options.queue_timeout,
+            waited: Duration::ZERO,
         };
+        // 3. Whose turn it is. A body that takes time occupies a slot for that time.
+        let intake = Intake::new(incoming, limit, self.proxy.config.body_timeout);
+        let (body, reservation) = self.take_in(intake, &mut ask).await?;
+        let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
+        drop(snapshot);
+        ask.model = identity.model;
+        ask.fingerprint = identity.session.as_ref().map(|session| session.fingerprint);
+        ask.body_bytes = body.len() as u64;
+        ask.stream = identity.stream;
         if identity.session.is_none() {
             route.metrics.keyless.inc();
         }
@@ -163,7 +171,28 @@ impl Exchange<'_> {
         // 4. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
-        self.proxy_to_backend(&route, ask, &outbound).await
+        self.proxy_to_backend(&route, ask, reservation, &outbound).await
+    }
+
+    /// Reads the body, with a slot taken unless it is in at once (gateway.md §1).
+    async fn take_in(
+        &mut self,
+        mut intake: Intake<Incoming>,
+        ask: &mut Ask,
+    ) -> Result<(Bytes, Option<Reservation>), Error> {
+        if intake.is_in_at_once().await? {
+            return Ok((intake.into_bytes(), None));
+        }
+        match self.proxy.admission.reserve(ask).await {
+            Ok(reservation) => {
+                ask.waited = reservation.queued();
+                Ok((intake.finish().await?, Some(reservation)))
+            }
+            Err(refused) => {
+                intake.discard().await;
+                Err(Error::Refused(refused))
+            }
+        }
     }
 
     /// Takes a slot and asks its backend; a failure that the route retries takes the next one, until a response's head is
@@ -172,12 +201,15 @@ impl Exchange<'_> {
         &mut self,
         route: &RouteEntry,
         mut ask: Ask,
+        reservation: Option<Reservation>,
         outbound: &Outbound,
     ) -> Result<Answer, Error> {
         let started = tokio::time::Instant::now();
-        let granted = self.proxy.admission.acquire(&ask).await;
+        let granted = self.proxy.admission.acquire(&ask, reservation).await;
         route.metrics.waited(started.elapsed());
         let mut lease = granted.map_err(Error::Refused)?;
+        // A transfer's wait is another one.
+        ask.waited = Duration::ZERO;
         let mut silence = Silence::new(route.options.upstream_timeout);
         let mut failed: u32 = 0;
         loop {

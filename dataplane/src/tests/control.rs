@@ -170,6 +170,13 @@ impl Control {
         }
     }
 
+    /// Waits for a request for a slot while a body comes in.
+    pub(super) async fn reserve(&mut self) -> (u64, v1::Acquire) {
+        let (op, acquire) = self.acquire().await;
+        assert!(acquire.reserve, "{acquire:?}");
+        (op, acquire)
+    }
+
     pub(super) async fn transfer(&mut self) -> v1::Transfer {
         match self.next().await.1 {
             Kind::Transfer(transfer) => transfer,
@@ -224,6 +231,10 @@ impl State {
         match &self.answers {
             Answers::Hold => None,
             Answers::Refuse(refused) => Some(ServerKind::Refused(refused.clone())),
+            Answers::Grant(_) if acquire.reserve => {
+                self.next_lease += 1;
+                Some(granted(self.next_lease - 1, ""))
+            }
             Answers::Grant(backends) => {
                 let Some(backend) = backends.iter().find(|backend| !acquire.tried.contains(backend)) else {
                     let gate = if is_transfer { v1::Gate::NoMoreBackends } else { v1::Gate::NoBackend };

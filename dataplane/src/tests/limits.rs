@@ -1,6 +1,7 @@
 //! Who and what is kept out.
 
 use router_proto::v1;
+use router_proto::v1::client_op::Kind;
 use sha2::{Digest, Sha256};
 
 use super::backend::Backend;
@@ -26,7 +27,9 @@ async fn a_body_over_the_limit_is_refused_before_it_is_read() {
     client.write("POST /v1/x HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n").await;
     client.write(format!("401\r\n{}\r\n", "x".repeat(0x401))).await;
     assert_eq!(client.message().await.status(), 413);
-    assert!(control.heartbeat().await.is_empty(), "no lease was asked for");
+    let asked = control.heartbeat().await;
+    let for_a_backend = asked.iter().filter(|kind| matches!(kind, Kind::Acquire(acquire) if !acquire.reserve));
+    assert_eq!(for_a_backend.count(), 0, "no backend was asked for");
     // The control: at the limit it goes through.
     let mut client = connect(replica.addr).await;
     client.write(post("/v1/x", &[], &"x".repeat(1024))).await;
@@ -42,11 +45,15 @@ async fn the_replica_s_ceiling_holds_over_the_route_s_limit() {
 
 #[tokio::test]
 async fn a_body_that_stops_coming_is_a_408() {
-    let control = Control::start(vec![route("chat", &[])]).await;
+    let mut control = Control::start(vec![route("chat", &[])]).await;
+    control.grant(&["127.0.0.1:1"]);
     let replica = Replica::start(&control, &["--body-timeout", "50ms"]).await;
+    control.hello().await;
     let mut client = connect(replica.addr).await;
     client.write("POST /v1/x HTTP/1.1\r\nHost: r\r\nContent-Length: 10\r\n\r\n12345").await;
+    control.reserve().await;
     assert_eq!(client.message().await.status(), 408);
+    assert_eq!(control.release().await.lease, 100, "the slot that it held is free");
 }
 
 #[tokio::test]

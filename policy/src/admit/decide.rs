@@ -39,12 +39,13 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     let sessions_matter = pool.binds_sessions && ask.has_session;
     let bound = ask.bound.filter(|_| sessions_matter);
 
-    if let Some(slot) = bound.filter(|slot| can_take(pool, ask, *slot)) {
+    let has_free_slot = pool.reserved == 0 || pool.has_free_slot();
+    if let Some(slot) = bound.filter(|slot| has_free_slot && can_take(pool, ask, *slot)) {
         return Decision::Grant { slot, binding: Binding::Kept };
     }
     let load = Load::of(pool, ask);
     if load.suitable == 0 {
-        return load.refuse(Gate::NoBackend);
+        return load.refuse(if load.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow });
     }
     if load.untried == 0 {
         return load.refuse(Gate::NoMoreBackends);
@@ -55,10 +56,37 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
         (true, None, false, _) => Binding::Made,
         (true, None, true, OnFull::Refuse | OnFull::EvictIdle) => return load.refuse(Gate::SessionTableFull),
     };
-    match least_loaded(pool, ask) {
+    match least_loaded(pool, ask).filter(|_| has_free_slot) {
         Some(slot) => Decision::Grant { slot, binding },
-        None if ask.is_queued || pool.waiting < pool.max_waiting => Decision::Wait,
-        None => load.refuse(Gate::QueueFull),
+        None => load.wait(pool, ask),
+    }
+}
+
+/// The outcome for a slot that is wanted before its request is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reservation {
+    /// One slot of the pool, on no backend yet.
+    Taken,
+    /// No slot is free and the queue has a place.
+    Wait,
+    /// Refused; nothing changes.
+    Refuse(Refusal),
+}
+
+/// Decides whether a request may take a slot before its body is in (gateway.md §1). Of `ask`, only what is known by then
+/// counts: the context window that it wants and whether it is queued.
+pub fn reserve(pool: &PoolView<'_>, ask: &Ask<'_>) -> Reservation {
+    let load = Load::of(pool, ask);
+    let decision = if load.suitable == 0 {
+        load.refuse(if load.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow })
+    } else if pool.has_free_slot() {
+        return Reservation::Taken;
+    } else {
+        load.wait(pool, ask)
+    };
+    match decision {
+        Decision::Refuse(refusal) => Reservation::Refuse(refusal),
+        Decision::Wait | Decision::Grant { .. } => Reservation::Wait,
     }
 }
 
@@ -69,6 +97,7 @@ fn can_take(pool: &PoolView<'_>, ask: &Ask<'_>, slot: Slot) -> bool {
 
 /// The candidates' load, for the decision and for the refusal's details.
 struct Load {
+    admitted: usize,
     suitable: usize,
     untried: usize,
     in_flight: u32,
@@ -77,8 +106,9 @@ struct Load {
 
 impl Load {
     fn of(pool: &PoolView<'_>, ask: &Ask<'_>) -> Self {
-        let mut load = Self { suitable: 0, untried: 0, in_flight: 0, limit: 0 };
+        let mut load = Self { admitted: 0, suitable: 0, untried: 0, in_flight: pool.reserved, limit: 0 };
         for (slot, backend) in pool.backends.iter().enumerate() {
+            load.admitted += usize::from(backend.is_admitted);
             if ask.suits(backend) {
                 load.suitable += 1;
                 load.untried += usize::from(!ask.tried.contains(&slot));
@@ -87,6 +117,10 @@ impl Load {
             }
         }
         load
+    }
+
+    fn wait(&self, pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
+        if ask.is_queued || pool.waiting < pool.max_waiting { Decision::Wait } else { self.refuse(Gate::QueueFull) }
     }
 
     fn refuse(&self, gate: Gate) -> Decision {

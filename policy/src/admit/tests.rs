@@ -16,6 +16,7 @@ fn pool(backends: &[BackendView]) -> PoolView<'_> {
         binds_sessions: true,
         sessions_full: false,
         on_full: OnFull::Unbound,
+        reserved: 0,
     }
 }
 
@@ -55,6 +56,7 @@ fn gateway_3_a_bound_session_moves_when_its_backend_is_out_full_or_too_small() {
     backends[0] = BackendView { is_admitted: false, ..backend(0, 8, 0) };
     assert_eq!(decide(&pool(&backends), &ask(Some(0))), grant(1, Binding::Moved), "out");
     backends[0] = BackendView { context_limit: Some(100), ..backend(0, 8, 0) };
+    backends[1].context_limit = Some(200);
     let long = Ask { context_tokens: 101, ..ask(Some(0)) };
     assert_eq!(decide(&pool(&backends), &long), grant(1, Binding::Moved), "too small");
     let short = Ask { context_tokens: 100, ..ask(Some(0)) };
@@ -62,6 +64,42 @@ fn gateway_3_a_bound_session_moves_when_its_backend_is_out_full_or_too_small() {
     let tried = Ask { tried: &[0], ..ask(Some(0)) };
     backends[0] = backend(0, 8, 0);
     assert_eq!(decide(&pool(&backends), &tried), grant(1, Binding::Moved), "tried");
+}
+
+#[test]
+fn gateway_7_only_a_backend_that_is_known_to_have_the_window_will_do() {
+    let window = |tokens| BackendView { context_limit: tokens, ..backend(0, 8, 0) };
+    let mut backends = [window(Some(100)), window(None), window(Some(200))];
+    let long = Ask { context_tokens: 200, ..ask(None) };
+    assert_eq!(decide(&pool(&backends), &long), grant(2, Binding::Made));
+    assert_eq!(gate(decide(&pool(&backends), &Ask { context_tokens: 201, ..long })), Some(Gate::ContextWindow));
+    backends[2].in_flight = 8;
+    assert_eq!(decide(&pool(&backends), &long), Decision::Wait, "full is not too small");
+    backends[2].is_admitted = false;
+    assert_eq!(gate(decide(&pool(&backends), &long)), Some(Gate::ContextWindow), "never a shorter one");
+    assert!(matches!(decide(&pool(&backends), &ask(None)), Decision::Grant { .. }), "who says nothing is served");
+    for one in &mut backends {
+        one.is_admitted = false;
+    }
+    assert_eq!(gate(decide(&pool(&backends), &long)), Some(Gate::NoBackend));
+}
+
+#[test]
+fn gateway_1_a_reserved_slot_is_nobody_else_s() {
+    let backends = [backend(7, 8, 0), backend(8, 8, 0)];
+    let claimed = PoolView { reserved: 1, ..pool(&backends) };
+    assert_eq!(decide(&claimed, &ask(None)), Decision::Wait);
+    assert_eq!(decide(&claimed, &ask(Some(0))), Decision::Wait, "a bound session neither");
+    assert_eq!(reserve(&claimed, &ask(None)), Reservation::Wait);
+    assert_eq!(decide(&pool(&backends), &ask(None)), grant(0, Binding::Made));
+    assert_eq!(reserve(&pool(&backends), &ask(None)), Reservation::Taken);
+    let no_queue = PoolView { max_waiting: 0, ..claimed };
+    let refusal = crate::refusal::Refusal { gate: Gate::QueueFull, in_flight: 16, limit: 16 };
+    assert_eq!(reserve(&no_queue, &ask(None)), Reservation::Refuse(refusal), "the reserved slot is counted");
+    let out = [BackendView { is_admitted: false, ..backend(0, 8, 0) }];
+    assert!(
+        matches!(reserve(&pool(&out), &ask(None)), Reservation::Refuse(refusal) if refusal.gate == Gate::NoBackend)
+    );
 }
 
 #[test]
@@ -138,19 +176,21 @@ proptest! {
         bound in proptest::option::of(0_usize..6),
         tried in proptest::collection::vec(0_usize..6, 0..4),
         has_session: bool, binds_sessions: bool, sessions_full: bool, is_queued: bool,
-        context_tokens in 0_u64..4, spread: u64, waiting in 0_usize..3, max_waiting in 0_usize..3,
+        context_tokens in 0_u64..4, spread: u64, waiting in 0_usize..3, max_waiting in 0_usize..3, reserved in 0_u32..4,
     ) {
-        let pool = PoolView { backends: &backends, waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse };
+        let pool = PoolView { backends: &backends, waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse, reserved };
         let ask = Ask { has_session, bound, tried: &tried, context_tokens, is_queued, spread };
         let usable = |slot: usize| {
             let b = &backends[slot];
             b.is_admitted && b.in_flight < b.limit && !tried.contains(&slot)
-                && (context_tokens == 0 || b.context_limit.is_none_or(|c| c >= context_tokens))
+                && (context_tokens == 0 || b.context_limit.is_some_and(|c| c >= context_tokens))
         };
         let any_usable = (0..backends.len()).any(usable);
+        let room: u32 = backends.iter().filter(|b| b.is_admitted).map(|b| b.limit.saturating_sub(b.in_flight)).sum();
+        let is_free = room > reserved;
         match decide(&pool, &ask) {
             Decision::Grant { slot, binding } => {
-                prop_assert!(usable(slot));
+                prop_assert!(usable(slot) && is_free);
                 match binding {
                     Binding::Kept => prop_assert_eq!(bound, Some(slot)),
                     Binding::Moved => prop_assert!(bound.is_some() && bound != Some(slot)),
@@ -158,10 +198,10 @@ proptest! {
                     Binding::Absent => prop_assert!(!(has_session && binds_sessions)),
                 }
             }
-            Decision::Wait => prop_assert!(!any_usable && (is_queued || waiting < max_waiting)),
+            Decision::Wait => prop_assert!(!(any_usable && is_free) && (is_queued || waiting < max_waiting)),
             Decision::Refuse(refusal) => match refusal.gate {
                 Gate::SessionTableFull => prop_assert!(sessions_full && bound.is_none()),
-                _ => prop_assert!(!any_usable),
+                _ => prop_assert!(!(any_usable && is_free)),
             },
         }
     }

@@ -18,7 +18,7 @@ pub struct BackendView {
     pub is_admitted: bool,
     /// Requests failed on it a moment ago: it is chosen last, because a backend that fails fast looks idle.
     pub is_failing: bool,
-    /// Largest context in tokens, when stated.
+    /// The context window in tokens that it is known to have.
     pub context_limit: Option<u64>,
 }
 
@@ -26,6 +26,11 @@ impl BackendView {
     /// Whether it has room for one more lease.
     pub fn has_room(&self) -> bool {
         self.in_flight < self.limit
+    }
+
+    /// Leases that it may still take.
+    fn room(&self) -> u32 {
+        if self.is_admitted { self.limit.saturating_sub(self.in_flight) } else { 0 }
     }
 }
 
@@ -44,6 +49,17 @@ pub struct PoolView<'a> {
     pub sessions_full: bool,
     /// What that means for a new session.
     pub on_full: OnFull,
+    /// Slots taken for requests whose body is still coming in. They are on no backend yet: each is a claim on one slot of
+    /// whichever has room.
+    pub reserved: u32,
+}
+
+impl PoolView<'_> {
+    /// Whether some slot is neither in use nor reserved.
+    pub fn has_free_slot(&self) -> bool {
+        let room = self.backends.iter().fold(0_u32, |room, backend| room.saturating_add(backend.room()));
+        room > self.reserved
+    }
 }
 
 /// A request for one lease.
@@ -64,9 +80,13 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Whether this backend could serve the request, room left aside.
+    /// Whether this backend could serve the request, room left aside. A window that nobody has stated is not enough for a
+    /// request that states how much it needs.
     pub fn suits(&self, backend: &BackendView) -> bool {
-        backend.is_admitted
-            && (self.context_tokens == 0 || backend.context_limit.is_none_or(|c| c >= self.context_tokens))
+        backend.is_admitted && self.fits(backend)
+    }
+
+    fn fits(&self, backend: &BackendView) -> bool {
+        self.context_tokens == 0 || backend.context_limit.is_some_and(|window| window >= self.context_tokens)
     }
 }
