@@ -106,7 +106,11 @@ impl UpArgs {
     pub(crate) fn check(&self) -> Outcome {
         let mut complaints = self.port_complaints();
         let route = self.overlay(&mut complaints);
-        match state::database(&self.state_dir) {
+        // The files are checked against the database's place, and may be in the same directory: it must be there. One that
+        // was made for a start that does not happen goes again.
+        let is_made = self.files.flags().next().is_some() && !self.state_dir.exists();
+        let database = if is_made { state::prepare(&self.state_dir) } else { state::database(&self.state_dir) };
+        match database {
             Err(complaint) => complaints.push(complaint),
             Ok(database) => {
                 // Without backends the flags speak of a stored route: only a database that is not there is known to have none.
@@ -116,7 +120,13 @@ impl UpArgs {
                 complaints.extend(self.controlplane_complaints(&database));
             }
         }
-        if complaints.is_empty() { Ok(()) } else { Err(Failure::complaints(&complaints)) }
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        if is_made {
+            drop(std::fs::remove_dir(&self.state_dir));
+        }
+        Err(Failure::complaints(&complaints))
     }
 
     fn port_complaints(&self) -> Vec<String> {

@@ -65,6 +65,16 @@ fn without_a_database_options_need_backends() {
 }
 
 #[test]
+fn a_start_that_does_not_happen_leaves_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let file = state.join("backend-state.json");
+    let line = format!("--max-waiting many --state-dir {} --backend-state {}", state.display(), file.display());
+    assert!(args(&line).check().is_err());
+    assert!(!state.exists());
+}
+
+#[test]
 fn the_control_plane_s_own_complaints_are_told_too() {
     let failure = args("--grpc-listen 192.0.2.1:7400 --max-waiting many --backend-port 1").check().unwrap_err();
     let lines: Vec<&str> = failure.message.lines().collect();
