@@ -49,7 +49,8 @@ pub(crate) struct GatewayArgs {
     /// The gateway's control file. Backends that it does not enable are drained.
     #[arg(long, value_name = "FILE")]
     control_file: Option<PathBuf>,
-    /// A backend of this machine, in place of 19001, 19002 and the enabled ports. Repeat for several.
+    /// A backend of this machine; repeat for all. Not given: those that the route has (19001 and 19002 if it is new) and the
+    /// enabled ports.
     #[arg(long = "backend-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
     /// The route that is made, or changed where the files and flags differ from it.
@@ -71,6 +72,30 @@ struct Source {
     /// `None` without a control file.
     enabled: Option<BTreeSet<u16>>,
     route: Overlay,
+}
+
+impl Source {
+    /// The route with its backends: the given ones, else those that are stored (or the gateway's defaults) and the enabled
+    /// ones. So a backend that is not enabled any more is drained and not removed.
+    fn route(&self, stored: &Json) -> Overlay {
+        let mut route = self.route.clone();
+        if !route.backends.is_empty() {
+            return route;
+        }
+        let routes = stored.get("routes").and_then(Json::as_array).into_iter().flatten();
+        let own = routes.filter(|one| one.get("name").and_then(Json::as_str) == Some(route.name.as_str()));
+        let known: Vec<String> = own.flat_map(backends_of).map(|backend| backend.id.to_string()).collect();
+        let defaults = if known.is_empty() { DEFAULT_PORTS.as_slice() } else { &[] };
+        let enabled = self.enabled.iter().flatten();
+        let ports: BTreeSet<u16> = defaults.iter().chain(enabled).copied().collect();
+        route.backends = known;
+        for address in ports.into_iter().map(local) {
+            if !route.backends.contains(&address) {
+                route.backends.push(address);
+            }
+        }
+        route
+    }
 }
 
 impl ImportVerb {
@@ -111,14 +136,12 @@ impl GatewayArgs {
         let overlay = Overlay::new(self.name.as_str(), &[], settings, &mut complaints);
         let records = self.key_store.as_deref().map(files::key_store).transpose();
         let enabled = self.control_file.as_deref().map(files::control_file).transpose();
-        let mut ports: Vec<u16> = self.ports.clone();
-        if ports.is_empty() {
-            let known = enabled.as_ref().ok().and_then(Option::as_ref).into_iter().flatten();
-            ports = DEFAULT_PORTS.into_iter().chain(known.copied()).collect::<BTreeSet<_>>().into_iter().collect();
-        }
-        let backends = ports.into_iter().map(local).collect();
+        let backends: Vec<String> = self.ports.iter().copied().map(local).collect();
         let route = Overlay { preset: Some("gateway".to_owned()), backends, ..overlay };
-        complaints.extend(route.over(&Json::Null).err().unwrap_or_default());
+        // Without ports, the backends depend on what is stored.
+        if !route.backends.is_empty() {
+            complaints.extend(route.over(&Json::Null).err().unwrap_or_default());
+        }
         let mut take = |problems: Vec<String>| complaints.extend(problems);
         let records = records.map_err(&mut take).ok().flatten().unwrap_or_default();
         let enabled = enabled.map_err(&mut take).ok().flatten();
@@ -133,7 +156,7 @@ impl GatewayArgs {
 /// Compares what the files and flags say with what there is. Returns the route's document too.
 async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), Failure> {
     let stored = export::document("", admin).await?;
-    let document = source.route.over(&stored).map_err(|complaints| Failure::complaints(&complaints))?;
+    let document = source.route(&stored).over(&stored).map_err(|complaints| Failure::complaints(&complaints))?;
     let answer = admin.rpc.apply(apply_request(&document, true)).await;
     let changes = admin.answer(answer)?.changes.into_iter().map(Into::into).collect();
     let answer = admin.rpc.list_keys(v1::ListKeysRequest {}).await;

@@ -176,10 +176,25 @@ async fn ports_that_are_given_replace_the_others() {
 }
 
 #[tokio::test]
+async fn a_backend_that_is_not_enabled_any_more_is_drained_and_not_removed() {
+    let (fake, at) = Fake::start().await;
+    let at = at.to_string();
+    assert_eq!(run_at(&at, &three_keys().line("--yes")).await.code(), 0);
+    let later = Gateway::new(&json!([]), &json!([19001, 19009]));
+    let plan = run_at(&at, &later.line("--yes -o json --backend-dp-size 19008=4")).await.json();
+    let fields: Vec<_> = plan["changes"][0]["fields"].as_array().unwrap().iter().map(|one| &one["field"]).collect();
+    assert_eq!(fields, [&json!("backends[127.0.0.1:19008].dp_size"), &json!("backends[127.0.0.1:19009].address")]);
+    assert_eq!(fake.state().drained.iter().collect::<Vec<_>>(), ["127.0.0.1:19002", "127.0.0.1:19008"]);
+    let bad = run_at(&at, &later.line("--yes --backend-dp-size 7=4")).await;
+    assert!(bad.error().starts_with("--backend-dp-size: no backend has port 7; there are: 19001, "), "{}", bad.error());
+}
+
+#[tokio::test]
 async fn everything_wrong_is_told_at_once_and_nothing_is_asked() {
     let gateway = Gateway::new(&json!([{"sha256": "short", "active": true}]), &json!(["x"]));
     // Nothing listens there: it must not matter.
-    let ran = run_at("127.0.0.1:1", &gateway.line("--max-waiting many --backend-dp-size 7=8")).await;
+    let ran =
+        run_at("127.0.0.1:1", &gateway.line("--max-waiting many --backend-port 19001 --backend-dp-size 7=8")).await;
     assert_eq!(ran.code(), 64);
     let lines: Vec<&str> = ran.error().lines().collect();
     let dir = gateway.dir.path().display().to_string();
@@ -187,7 +202,7 @@ async fn everything_wrong_is_told_at_once_and_nothing_is_asked() {
         lines,
         [
             "--max-waiting: integer expected, got 'many'; allowed: 0..=100000".to_owned(),
-            "--backend-dp-size: no backend has port 7; there are: 19001, 19002".to_owned(),
+            "--backend-dp-size: no backend has port 7; there are: 19001".to_owned(),
             format!("--key-store {dir}/keys.json: records[0].sha256: 64 hexadecimal digits expected"),
             format!("--control-file {dir}/admission.json: enabled_ports[0]: port expected; allowed: 1..=65535"),
         ]
