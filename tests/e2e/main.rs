@@ -6,6 +6,7 @@ mod apply_and_export;
 mod bad_request;
 mod bad_route;
 mod bad_start;
+mod context_window;
 mod disconnect;
 mod drain;
 mod exact_limit;
