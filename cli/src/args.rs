@@ -103,7 +103,7 @@ pub(crate) enum Command {
     /// Start a small system, show affinity, exact limits and a live drain, and stop it again.
     Demo(command::demo::DemoArgs),
     /// Start a control plane and dataplane replicas on this machine until Ctrl-C.
-    Up(command::up::UpArgs),
+    Up(Box<command::up::UpArgs>),
     /// Run the control plane.
     #[command(name = "controlplane")]
     ControlPlane(Box<Role<router_controlplane::config::ControlPlaneArgs>>),
@@ -132,6 +132,8 @@ pub(crate) enum Command {
     Apply(Verb<command::apply::ApplyArgs>),
     /// Show what `apply` would change. Exits with 0: nothing, 1: something, 2: trouble.
     Diff(Verb<command::apply::DiffArgs>),
+    /// Take over another system's files: a route, its keys and its drains.
+    Import(Noun<command::import::ImportVerb>),
     /// Print the stored routes in the form that `apply` takes.
     Export(Verb<command::export::ExportArgs>),
     /// Show the control plane, its database, the replicas, and every route with its load.

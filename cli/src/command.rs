@@ -19,6 +19,7 @@ pub(crate) mod dataplane;
 pub(crate) mod demo;
 pub(crate) mod drain;
 pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod route;
 pub(crate) mod session;
@@ -60,7 +61,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         }),
         Command::Up(args) => {
             args.check()?;
-            serve(Some(1), exit_on_stdin_eof, async |token| up::run(args, global.log_format, token).await)
+            serve(Some(1), exit_on_stdin_eof, async |token| up::run(*args, global.log_format, token).await)
         }
         Command::Demo(args) => {
             serve(Some(1), exit_on_stdin_eof, async |token| demo::run(args, global.output, token).await)
@@ -77,6 +78,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Unban(verb) => operate(verb.connect, OperatorVerb::Unban(verb.args)),
         Command::Apply(verb) => operate(verb.connect, OperatorVerb::Apply(verb.args)),
         Command::Diff(verb) => operate(verb.connect, OperatorVerb::Diff(verb.args)),
+        Command::Import(noun) => operate(noun.connect, OperatorVerb::Import(noun.verb)),
         Command::Export(verb) => operate(verb.connect, OperatorVerb::Export(verb.args)),
         Command::Status(verb) => operate(verb.connect, OperatorVerb::Status(verb.args)),
     }
@@ -111,6 +113,7 @@ pub(crate) enum OperatorVerb {
     Unban(ban::UnbanArgs),
     Apply(apply::ApplyArgs),
     Diff(apply::DiffArgs),
+    Import(import::ImportVerb),
     Export(export::ExportArgs),
     Status(status::StatusArgs),
 }
@@ -123,6 +126,7 @@ impl OperatorVerb {
             Self::Route(route::RouteVerb::Options) => return route::options(out),
             Self::Diff(args) => return trouble(apply::diff(args, connect, out).await),
             Self::Apply(args) => return apply::apply(args, connect, out).await,
+            Self::Import(verb) => return verb.run(connect, out).await,
             verb => verb,
         };
         let mut admin = Admin::connect(connect).await?;
@@ -137,7 +141,7 @@ impl OperatorVerb {
             Self::Unban(args) => ban::unban(args, &mut admin, out).await,
             Self::Export(args) => export::run(args, &mut admin, out).await,
             Self::Status(args) => status::run(args, &mut admin, out).await,
-            Self::Apply(_) | Self::Diff(_) => Ok(()),
+            Self::Apply(_) | Self::Diff(_) | Self::Import(_) => Ok(()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::SocketAddr;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -102,9 +102,13 @@ fn watch_stdin(token: CancellationToken) -> Outcome {
     thread.map(drop).map_err(|error| Failure::failed(format!("start a thread: {error}")))
 }
 
-/// Binds a port, or says in one line which flag names it and what to do.
-pub(crate) async fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// Connections that may wait to be accepted: enough for a front proxy's bursts. It raises no limit and no queue
+/// (gateway.md §1).
+const BACKLOG: u32 = 256;
+
+/// Binds a port, or says in one line which flag names it and what to do. Must be called inside a runtime.
+pub(crate) fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener, Failure> {
+    listen(address).map_err(|error| {
         let advice = match error.kind() {
             io::ErrorKind::AddrInUse => {
                 format!("address already in use; stop the process that listens there or choose another with {flag}")
@@ -119,6 +123,14 @@ pub(crate) async fn bind(flag: &str, address: SocketAddr) -> Result<TcpListener,
         };
         Failure::failed(format!("{flag} {address}: {advice}"))
     })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // As std does: a restart need not wait for the last connections' TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// The address that a listener has got.
@@ -142,8 +154,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_used_port_is_one_line_that_names_the_flag() {
-        let first = bind("--listen", SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
-        let failure = bind("--listen", bound(&first).unwrap()).await.unwrap_err();
+        let first = bind("--listen", SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let failure = bind("--listen", bound(&first).unwrap()).unwrap_err();
         assert_eq!(failure.kind, Kind::Failed);
         assert!(failure.message.starts_with("--listen 127.0.0.1:"), "{failure:?}");
         assert!(failure.message.contains("address already in use; "), "{failure:?}");

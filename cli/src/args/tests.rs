@@ -19,6 +19,9 @@ fn each_verb_is_understood() {
         "dataplane --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --control-plane http://127.0.0.1:7400",
         "mock-engine --listen 127.0.0.1:0",
         "up --replicas 2 --backend-port 19001 --backend-port 19002 --backend gpu:80 --set max_waiting=3",
+        "up --preset gateway --key-store k --control-file c --backend-state b --max-active-per-backend 4 --max-waiting 8 \
+         --queue-timeout 5 --upstream-timeout 10800 --max-sessions 16384 --model-context-limit 65536 \
+         --backend-context-limit 1=2 --backend-managed-affinity --backend-dp-size 1=8",
         "route add chat --default --preset gateway --backend gpu:80 --backend-port 1 --set queue_timeout=1s",
         "route list -o json",
         "route show chat -o yaml",
@@ -45,6 +48,8 @@ fn each_verb_is_understood() {
         "key revoke laptop",
         "apply -f routes.yaml --prune --dry-run",
         "diff --file -",
+        "import gateway --key-store k --control-file c --backend-port 1 --backend-port 2 --name chat --max-waiting 8 --dry-run",
+        "import gateway --control-file c --yes -o json",
         "export",
         "export chat -o json",
         "status",
@@ -75,7 +80,10 @@ fn what_makes_no_sense_is_refused() {
         ("session forget chat abc", ErrorKind::ValueValidation),
         ("session show xyz", ErrorKind::ValueValidation),
         ("up --replicas 0", ErrorKind::ValueValidation),
+        ("up --preset best", ErrorKind::InvalidValue),
         ("status -o xml", ErrorKind::InvalidValue),
+        ("import gateway", ErrorKind::MissingRequiredArgument),
+        ("import gateway --key-store k --backend-port 0", ErrorKind::ValueValidation),
         ("apply", ErrorKind::MissingRequiredArgument),
     ];
     for (line, kind) in lines {

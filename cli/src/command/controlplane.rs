@@ -15,8 +15,8 @@ pub(crate) fn check(role: &Role<ControlPlaneArgs>) -> Result<Config, Failure> {
 
 /// Binds, says where, and runs until `shutdown`.
 pub(crate) async fn run(args: &ControlPlaneArgs, config: Config, shutdown: CancellationToken) -> Outcome {
-    let grpc = bind("--grpc-listen", args.grpc_listen).await?;
-    let http = bind("--http-listen", args.http_listen).await?;
+    let grpc = bind("--grpc-listen", args.grpc_listen)?;
+    let http = bind("--http-listen", args.http_listen)?;
     announce(&format!("listening role=controlplane grpc={} http={}", bound(&grpc)?, bound(&http)?));
     let on_ready = || announce("ready role=controlplane");
     router_controlplane::run(config, Listeners { grpc, http }, shutdown.cancelled_owned(), on_ready)

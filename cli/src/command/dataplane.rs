@@ -15,8 +15,8 @@ pub(crate) fn check(role: &Role<DataplaneArgs>) -> Result<Config, Failure> {
 
 /// Binds, says where, and runs until `shutdown`.
 pub(crate) async fn run(config: Config, shutdown: CancellationToken) -> Outcome {
-    let traffic = bind("--listen", config.listen).await?;
-    let admin = bind("--admin-listen", config.admin_listen).await?;
+    let traffic = bind("--listen", config.listen)?;
+    let admin = bind("--admin-listen", config.admin_listen)?;
     announce(&format!("listening role=dataplane http={} admin={}", bound(&traffic)?, bound(&admin)?));
     let on_ready = || announce("ready role=dataplane");
     router_dataplane::run(config, Listeners { traffic, admin }, shutdown.cancelled_owned(), on_ready)

@@ -83,13 +83,14 @@ fn new_secret() -> String {
 
 impl Answer for KeyList {
     fn print(&self, out: &mut dyn Write, now_unix_ms: u64) -> io::Result<()> {
-        let mut columns = Columns::new(&["ID", "NAME", "SHA-256", "CREATED"]);
+        let mut columns = Columns::new(&["ID", "NAME", "SHA-256", "SOURCE", "CREATED"]);
         for key in &self.keys {
             columns.row([
                 key.id.clone(),
                 key.name.clone(),
                 format!("{}…", key.sha256_prefix),
-                ago(key.created_unix_ms, now_unix_ms),
+                key.source.to_owned(),
+                key.created_unix_ms.map_or_else(|| "-".to_owned(), |at| ago(at, now_unix_ms)),
             ]);
         }
         columns.print(out, "", "no keys; add one with `routerctl key add NAME`")

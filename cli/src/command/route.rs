@@ -221,6 +221,7 @@ impl Answer for RouteView {
             &[
                 ("route", self.name.clone()),
                 ("default", if self.is_default { "yes" } else { "no" }.to_owned()),
+                ("preset", self.preset.clone()),
                 ("sessions", self.sessions.to_string()),
                 ("waiting", self.waiting.to_string()),
             ],

@@ -6,8 +6,8 @@ use router_proto::v1;
 
 use crate::client::Admin;
 use crate::failure::Outcome;
-use crate::output::json::StatusView;
-use crate::output::table::{Columns, count, print_backends, print_pairs, span};
+use crate::output::json::{FileView, StatusView};
+use crate::output::table::{Columns, ago, count, print_backends, print_pairs, span};
 use crate::output::{Answer, Out};
 
 /// Arguments of `status`.
@@ -18,6 +18,11 @@ pub(crate) struct StatusArgs {}
 pub(crate) async fn run(_args: StatusArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
     let answer = admin.rpc.get_status(v1::GetStatusRequest {}).await;
     let status = StatusView::from(admin.answer(answer)?);
+    for file in &status.files {
+        if let Some(problem) = &file.problem {
+            out.note(&format!("warning: --{} {}: {problem}", file.flag, file.path));
+        }
+    }
     for route in &status.routes {
         for complaint in &route.complaints {
             out.note(&format!("warning: route {}: {complaint}", route.name));
@@ -27,7 +32,7 @@ pub(crate) async fn run(_args: StatusArgs, admin: &mut Admin, out: &mut Out<'_>)
 }
 
 impl Answer for StatusView {
-    fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
+    fn print(&self, out: &mut dyn Write, now_unix_ms: u64) -> io::Result<()> {
         let database = match (&self.database_error, self.database_ok) {
             (_, true) => format!("{}, ok", self.database),
             (Some(error), false) => format!("{}, FAILING: {error}", self.database),
@@ -45,6 +50,10 @@ impl Answer for StatusView {
             ],
         )?;
         writeln!(out)?;
+        if !self.files.is_empty() {
+            print_files(out, &self.files, now_unix_ms)?;
+            writeln!(out)?;
+        }
         let mut replicas = Columns::new(&["REPLICA", "LISTEN", "STATE", "VERSION", ">LEASES"]);
         for replica in &self.replicas {
             let state = if replica.connected {
@@ -75,4 +84,17 @@ impl Answer for StatusView {
         }
         Ok(())
     }
+}
+
+fn print_files(out: &mut dyn Write, files: &[FileView], now_unix_ms: u64) -> io::Result<()> {
+    let mut columns = Columns::new(&["FILE", "PATH", "LAST GOOD", "PROBLEM"]);
+    for file in files {
+        columns.row([
+            file.flag.clone(),
+            file.path.clone(),
+            ago(file.good_unix_ms.unwrap_or(0), now_unix_ms),
+            file.problem.clone().unwrap_or_default(),
+        ]);
+    }
+    columns.print(out, "", "no files")
 }

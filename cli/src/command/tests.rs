@@ -10,6 +10,7 @@ use super::*;
 use crate::output::Format;
 
 pub(crate) mod fake_admin;
+mod import;
 use fake_admin::Fake;
 
 /// What a call left behind.
@@ -49,6 +50,7 @@ fn verb(command: Command) -> (Connect, OperatorVerb) {
         Command::Unban(verb) => (verb.connect, OperatorVerb::Unban(verb.args)),
         Command::Apply(verb) => (verb.connect, OperatorVerb::Apply(verb.args)),
         Command::Diff(verb) => (verb.connect, OperatorVerb::Diff(verb.args)),
+        Command::Import(noun) => (noun.connect, OperatorVerb::Import(noun.verb)),
         Command::Export(verb) => (verb.connect, OperatorVerb::Export(verb.args)),
         Command::Status(verb) => (verb.connect, OperatorVerb::Status(verb.args)),
         other => panic!("not an operator verb: {other:?}"),

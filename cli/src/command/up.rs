@@ -3,24 +3,29 @@
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum as _};
+use clap::{Args, Parser as _, ValueEnum as _};
+use router_policy::option::Preset;
 use router_proto::v1;
-use serde_json::{Map, Value as Json, json};
+use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
-use crate::args::{Assignment, BackendList, Connect, assignment, duration};
+use self::summary::Target;
+use crate::args::{Assignment, BackendList, Cli, Command, Connect, assignment, duration};
 use crate::client::Admin;
-use crate::command::export;
-use crate::document;
+use crate::command::{controlplane, export};
 use crate::failure::{Failure, Outcome};
+use crate::gateway_flags::GatewayFlags;
+use crate::overlay::Overlay;
 use crate::process::LogFormat;
 use crate::supervise::{Lines, Supervisor};
 
-/// The route that `--backend` and `--backend-port` fill.
+mod state;
+mod summary;
+
+/// The route that backends and options on the command line make or change.
 const ROUTE: &str = "default";
 
 /// Until a child must have announced that it is ready.
@@ -52,17 +57,79 @@ pub(crate) struct UpArgs {
     state_dir: PathBuf,
     #[command(flatten)]
     backends: BackendList,
-    /// Set an option of the route `default` that the given backends make. Repeat for several.
+    /// Set an option of the route `default`. Repeat for several.
     #[arg(long = "set", value_name = "OPTION=VALUE", value_parser = assignment)]
     options: Vec<Assignment>,
+    /// Where the route `default` takes the defaults of unset options from. `gateway` without backends makes it with the ports
+    /// 19001 and 19002 of this machine.
+    #[arg(long, env = "ROUTER_PRESET", value_parser = Preset::NAMES)]
+    preset: Option<String>,
     /// At shutdown: time for running streams to end.
     #[arg(long, value_name = "TIME", env = "ROUTER_GRACE", default_value = "30s", value_parser = duration)]
     grace: Duration,
+    #[command(flatten)]
+    gateway: GatewayFlags,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Files of a session gateway that the control plane goes on following. Handed to it as they are; it checks them.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Session gateway's files")]
+struct Files {
+    /// Client keys by SHA-256 (`version: 1`): the file stays the place where they are made and ended. To move them into the
+    /// database instead: `routerctl import gateway`.
+    #[arg(long, value_name = "FILE", env = "ROUTER_KEY_STORE")]
+    key_store: Option<PathBuf>,
+    /// Which backends are admitted (`enabled_ports`).
+    #[arg(long, value_name = "FILE", env = "ROUTER_CONTROL_FILE")]
+    control_file: Option<PathBuf>,
+    /// Where the backends' states are written for others to read.
+    #[arg(long, value_name = "FILE", env = "ROUTER_BACKEND_STATE")]
+    backend_state: Option<PathBuf>,
+}
+
+impl Files {
+    /// The control plane's flags for those that were given.
+    fn flags(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        let all = [
+            ("key-store", &self.key_store),
+            ("control-file", &self.control_file),
+            ("backend-state", &self.backend_state),
+        ];
+        all.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?.clone().into_os_string())))
+    }
 }
 
 impl UpArgs {
-    /// Checks everything before anything is started.
+    /// Checks everything before anything is started, and tells every complaint.
     pub(crate) fn check(&self) -> Outcome {
+        let mut complaints = self.port_complaints();
+        let route = self.overlay(&mut complaints);
+        // The files are checked against the database's place, and may be in the same directory: it must be there. One that
+        // was made for a start that does not happen goes again.
+        let is_made = self.files.flags().next().is_some() && !self.state_dir.exists();
+        let database = if is_made { state::prepare(&self.state_dir) } else { state::database(&self.state_dir) };
+        match database {
+            Err(complaint) => complaints.push(complaint),
+            Ok(database) => {
+                // Without backends the flags speak of a stored route: only a database that is not there is known to have none.
+                if !route.is_empty() && (!route.backends.is_empty() || !database.exists()) {
+                    complaints.extend(route.over(&Json::Null).err().unwrap_or_default());
+                }
+                complaints.extend(self.controlplane_complaints(&database));
+            }
+        }
+        if complaints.is_empty() {
+            return Ok(());
+        }
+        if is_made {
+            drop(std::fs::remove_dir(&self.state_dir));
+        }
+        Err(Failure::complaints(&complaints))
+    }
+
+    fn port_complaints(&self) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut taken: Vec<(String, SocketAddr)> = Vec::new();
         let singles = [("--grpc-listen".to_owned(), self.grpc_listen), ("--http-listen".to_owned(), self.http_listen)];
@@ -83,41 +150,52 @@ impl UpArgs {
             }
             taken.push((label, address));
         }
-        if self.backends.addresses().is_empty() && !self.options.is_empty() {
-            complaints
-                .push("--set: needs --backend or --backend-port; for a stored route: `routerctl route set`".into());
-        }
-        if let Some(route) = self.route(&Json::Null, true)
-            && let Err(problems) = router_policy::route::parse_document(&route)
-        {
-            complaints.extend(problems.0.iter().map(|one| format!("{}: {}", one.field, one.problem)));
-        }
-        if complaints.is_empty() { Ok(()) } else { Err(Failure::complaints(&complaints)) }
+        complaints
     }
 
-    /// The route document to apply: what is stored of it, with these backends and options. `None` without backends.
-    fn route(&self, stored: &Json, is_default: bool) -> Option<Json> {
-        let addresses = self.backends.addresses();
-        if addresses.is_empty() {
-            return None;
+    /// The control plane checks its own flags when it starts. The same check first, here: then all complaints come at once.
+    fn controlplane_complaints(&self, database: &Path) -> Vec<String> {
+        let role = ["routerctl".into(), "controlplane".into()];
+        let words = role.into_iter().chain(flag_words(self.controlplane_flags(database)));
+        match Cli::try_parse_from(words) {
+            Ok(Cli { command: Command::ControlPlane(role), .. }) => {
+                let failure = controlplane::check(&role).err();
+                failure.map(|failure| failure.message.lines().map(str::to_owned).collect()).unwrap_or_default()
+            }
+            // What it reads from the environment may be wrong too.
+            Err(error) => {
+                let text = error.to_string();
+                vec![text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()]
+            }
+            Ok(_) => Vec::new(),
         }
-        let known = stored.get("backends").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-        let backend = |address: String| {
-            let same = known.iter().find(|one| one.get("address").and_then(Json::as_str) == Some(&address));
-            same.cloned().unwrap_or_else(|| json!(address))
-        };
-        let mut route = stored.as_object().cloned().unwrap_or_default();
-        let mut options: Map<String, Json> =
-            stored.get("options").and_then(Json::as_object).cloned().unwrap_or_default();
-        if let Json::Object(set) = document::options_json(&self.options) {
-            options.extend(set);
-        }
-        route.insert("name".to_owned(), json!(ROUTE));
-        route.insert("default".to_owned(), json!(is_default));
-        route.insert("options".to_owned(), Json::Object(options));
-        route.insert("backends".to_owned(), addresses.into_iter().map(backend).collect());
-        Some(Json::Object(route))
     }
+
+    fn controlplane_flags(&self, database: &Path) -> Vec<(&'static str, OsString)> {
+        let own = [
+            ("grpc-listen", self.grpc_listen.to_string().into()),
+            ("http-listen", self.http_listen.to_string().into()),
+            // UTF-8, or it had been refused.
+            ("database-url", database_url(&database.to_string_lossy()).into()),
+        ];
+        own.into_iter().chain(self.files.flags()).collect()
+    }
+
+    /// What the flags say of the route.
+    fn overlay(&self, complaints: &mut Vec<String>) -> Overlay {
+        let settings = self.gateway.read(complaints);
+        let overlay = Overlay::new(ROUTE, &self.options, settings, complaints);
+        Overlay { preset: self.preset.clone(), backends: self.backends.addresses(), ..overlay }
+    }
+}
+
+/// `--flag=value` words.
+fn flag_words(flags: Vec<(&'static str, OsString)>) -> impl Iterator<Item = OsString> {
+    flags.into_iter().map(|(flag, value)| {
+        let mut word = OsString::from(format!("--{flag}="));
+        word.push(value);
+        word
+    })
 }
 
 /// The same address `index` ports further; port 0 stays.
@@ -128,7 +206,7 @@ fn offset(first: SocketAddr, index: u16) -> Option<SocketAddr> {
 
 /// Starts everything, waits for `shutdown` or a child's end, stops everything.
 pub(crate) async fn run(args: UpArgs, log_format: LogFormat, shutdown: CancellationToken) -> Outcome {
-    let database = prepare(&args.state_dir)?;
+    let database = state::prepare(&args.state_dir).map_err(Failure::usage)?;
     let executable = std::env::current_exe().map_err(|error| Failure::failed(format!("find this program: {error}")))?;
     let mut supervisor = Supervisor::new(executable, Lines::new(io::stdout()), Lines::new(io::stderr()));
     let outcome = tokio::select! {
@@ -145,7 +223,7 @@ pub(crate) async fn run(args: UpArgs, log_format: LogFormat, shutdown: Cancellat
 }
 
 /// Starts everything; ends when a child does.
-async fn run_children(args: &UpArgs, log_format: LogFormat, database: &str, supervisor: &mut Supervisor) -> Outcome {
+async fn run_children(args: &UpArgs, log_format: LogFormat, database: &Path, supervisor: &mut Supervisor) -> Outcome {
     start(args, log_format, database, supervisor).await?;
     let error = supervisor.first_end().await;
     // Said at once: stopping the rest may take as long as the grace.
@@ -154,108 +232,62 @@ async fn run_children(args: &UpArgs, log_format: LogFormat, database: &str, supe
         .hint("`up` restarts nothing: for that, run each role under a service manager"))
 }
 
-/// Makes the state directory and returns the database's URL.
-fn prepare(dir: &Path) -> Result<String, Failure> {
-    let complain = |problem: &str| Failure::usage(format!("--state-dir {}: {problem}", dir.display()));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| complain(&error.to_string()))?;
-    let found = std::fs::metadata(dir).map_err(|error| complain(&error.to_string()))?;
-    let mode = found.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        let advice = format!("open to other users (mode {mode:o}); close it with `chmod 700 {}`", dir.display());
-        return Err(complain(&advice));
-    }
-    let dir = std::path::absolute(dir).map_err(|error| complain(&error.to_string()))?;
-    let path = dir.join("router.db");
-    let path = path.to_str().ok_or_else(|| complain("not UTF-8; choose another"))?;
-    if path.contains('?') {
-        return Err(complain("a ? can't stand in the database's path; choose another"));
-    }
-    Ok(database_url(path))
-}
-
 /// The URL of an `SQLite` file. The control plane takes the path as it stands.
 pub(crate) fn database_url(path: &str) -> String {
     format!("sqlite:{path}")
 }
 
-async fn start(args: &UpArgs, log_format: LogFormat, database: &str, supervisor: &mut Supervisor) -> Outcome {
+async fn start(args: &UpArgs, log_format: LogFormat, database: &Path, supervisor: &mut Supervisor) -> Outcome {
     let fail = |error: crate::supervise::Error| Failure::failed(error.to_string());
     let format = log_format.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let role = |name: &str, flags: &[(&str, String)]| -> Vec<OsString> {
-        let mut all = vec!["--exit-on-stdin-eof".into(), format!("--log-format={format}").into(), name.into()];
-        all.extend(flags.iter().map(|(flag, value)| OsString::from(format!("--{flag}={value}"))));
-        all
+    let role = |name: &str, flags: Vec<(&'static str, OsString)>| -> Vec<OsString> {
+        let common = ["--exit-on-stdin-eof".into(), format!("--log-format={format}").into(), name.into()];
+        common.into_iter().chain(flag_words(flags)).collect()
     };
-    let flags = [
-        ("grpc-listen", args.grpc_listen.to_string()),
-        ("http-listen", args.http_listen.to_string()),
-        ("database-url", database.to_owned()),
-    ];
-    supervisor.start("controlplane", &role("controlplane", &flags)).map_err(fail)?;
+    supervisor.start("controlplane", &role("controlplane", args.controlplane_flags(database))).map_err(fail)?;
     supervisor.announced("controlplane", "ready", PATIENCE).await.map_err(fail)?;
     let grpc = format!("http://{}", supervisor.address("controlplane", "grpc", PATIENCE).await.map_err(fail)?);
     let http = supervisor.address("controlplane", "http", PATIENCE).await.map_err(fail)?;
-    let has_route = quick_route(args, &grpc).await?;
+    let status = store_route(args, &grpc).await?;
     let names: Vec<String> = (0..args.replicas).map(|index| format!("dataplane-{index}")).collect();
     for (index, name) in (0..args.replicas).zip(&names) {
         let listen = offset(args.listen, index).unwrap_or(args.listen);
         let admin = offset(args.admin_listen, index).unwrap_or(args.admin_listen);
-        let flags = [
-            ("listen", listen.to_string()),
-            ("admin-listen", admin.to_string()),
-            ("control-plane", grpc.clone()),
-            ("grace", format!("{}ms", args.grace.as_millis())),
+        let flags = vec![
+            ("listen", listen.to_string().into()),
+            ("admin-listen", admin.to_string().into()),
+            ("control-plane", grpc.clone().into()),
+            ("grace", format!("{}ms", args.grace.as_millis()).into()),
         ];
-        supervisor.start(name, &role("dataplane", &flags)).map_err(fail)?;
+        supervisor.start(name, &role("dataplane", flags)).map_err(fail)?;
     }
     let mut traffic = Vec::new();
     for name in &names {
         supervisor.announced(name, "ready", PATIENCE).await.map_err(fail)?;
         traffic.push(supervisor.address(name, "http", PATIENCE).await.map_err(fail)?);
     }
+    let target = Target::of(&status, args.listen.ip().is_loopback());
+    let text = summary::text(&grpc, &http, &traffic, target.as_ref(), status.keys > 0);
     // Lost when nobody reads stderr.
-    drop(io::stderr().lock().write_all(summary(&grpc, &http, &traffic, has_route).as_bytes()));
+    drop(io::stderr().lock().write_all(text.as_bytes()));
     Ok(())
 }
 
-/// Stores the route that the backends on the command line make. Other routes stay.
-async fn quick_route(args: &UpArgs, grpc: &str) -> Result<bool, Failure> {
-    if args.backends.addresses().is_empty() {
-        return Ok(false);
-    }
+/// Stores the route that the flags describe; other routes stay. Returns what there is then.
+async fn store_route(args: &UpArgs, grpc: &str) -> Result<v1::GetStatusReply, Failure> {
     let connect = Connect { control_plane: Some(grpc.to_owned()), token_file: None };
     let mut admin = Admin::connect(&connect).await?;
-    let stored = export::document("", &mut admin).await?;
-    let routes = stored.get("routes").and_then(Json::as_array).map(Vec::as_slice).unwrap_or_default();
-    let own = routes.iter().find(|route| route.get("name").and_then(Json::as_str) == Some(ROUTE));
-    // An operator may have made another route the default since.
-    let is_default = routes
-        .iter()
-        .filter(|route| route.get("name").and_then(Json::as_str) != Some(ROUTE))
-        .all(|route| route.get("default").and_then(Json::as_bool) != Some(true));
-    if let Some(route) = args.route(own.unwrap_or(&Json::Null), is_default) {
+    // Complaints were told by `check`.
+    let overlay = args.overlay(&mut Vec::new());
+    if !overlay.is_empty() {
+        let stored = export::document("", &mut admin).await?;
+        let route = overlay.over(&stored).map_err(|complaints| Failure::complaints(&complaints))?;
         let request = v1::ApplyRequest { document_json: route.to_string(), ..Default::default() };
         let answer = admin.rpc.apply(request).await;
         admin.answer(answer)?;
     }
-    Ok(true)
-}
-
-fn summary(grpc: &str, http: &str, traffic: &[String], has_route: bool) -> String {
-    let flag = if grpc.ends_with(":7400") { String::new() } else { format!(" --control-plane {grpc}") };
-    let first = traffic.first().map(String::as_str).unwrap_or_default();
-    let next = if has_route {
-        format!(
-            "try:\n  curl http://{first}/v1/chat/completions -H 'Content-Type: application/json' -H 'X-Session-Id: me' \\\n    \
-             -d '{{\"model\": \"MODEL\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'\n"
-        )
-    } else {
-        format!("add a route:\n  routerctl route add NAME --default --backend HOST:PORT{flag}\n")
-    };
-    format!(
-        "\nup: control plane {grpc} (HTTP http://{http}), traffic on {}\n{next}see:\n  routerctl status{flag}\nstop: Ctrl-C\n\n",
-        traffic.iter().map(|address| format!("http://{address}")).collect::<Vec<_>>().join(", ")
-    )
+    let answer = admin.rpc.get_status(v1::GetStatusRequest {}).await;
+    admin.answer(answer)
 }
 
 #[cfg(test)]

@@ -19,7 +19,8 @@ impl Answer for Changes {
     }
 }
 
-fn print_change(out: &mut dyn Write, change: &ChangeView) -> io::Result<()> {
+/// One route's changes.
+pub(crate) fn print_change(out: &mut dyn Write, change: &ChangeView) -> io::Result<()> {
     writeln!(out, "route {}: {}", change.route, change.action)?;
     for field in &change.fields {
         match (&field.before, &field.after) {

@@ -85,7 +85,11 @@ pub(crate) struct OptionView {
 pub(crate) struct RouteView {
     pub(crate) name: String,
     pub(crate) is_default: bool,
+    /// `none`, `gateway`.
+    pub(crate) preset: String,
     pub(crate) waiting: u32,
+    /// Slots taken for requests whose body is still coming in.
+    pub(crate) reserved: u32,
     pub(crate) sessions: u64,
     pub(crate) complaints: Vec<String>,
     pub(crate) options: Vec<OptionView>,
@@ -99,7 +103,9 @@ impl From<v1::RouteState> for RouteView {
         Self {
             name: state.name,
             is_default: state.is_default,
+            preset: some(state.preset).unwrap_or_else(|| "none".to_owned()),
             waiting: state.waiting,
+            reserved: state.reserved,
             sessions: state.sessions,
             complaints: state.complaints,
             options: state.options.into_iter().map(option).collect(),
@@ -201,13 +207,22 @@ pub(crate) struct KeyView {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) sha256_prefix: String,
-    pub(crate) created_unix_ms: u64,
+    /// Null for a key of a file, which does not say.
+    pub(crate) created_unix_ms: Option<u64>,
+    /// `database`, or `file`: the key store file that the control plane follows.
+    pub(crate) source: &'static str,
 }
 
 impl From<v1::KeyState> for KeyView {
     fn from(state: v1::KeyState) -> Self {
+        let source = match state.source() {
+            v1::KeySource::File => "file",
+            // A control plane that knows no other place says nothing.
+            v1::KeySource::Database | v1::KeySource::Unspecified => "database",
+        };
         let v1::KeyState { id, name, sha256_prefix, created_unix_ms, source: _ } = state;
-        Self { id, name, sha256_prefix, created_unix_ms }
+        let created_unix_ms = (created_unix_ms != 0).then_some(created_unix_ms);
+        Self { id, name, sha256_prefix, created_unix_ms, source }
     }
 }
 
@@ -303,6 +318,25 @@ pub(crate) struct ReplicaView {
     pub(crate) leases: u32,
 }
 
+/// A file that the control plane follows or writes.
+#[derive(Debug, Serialize)]
+pub(crate) struct FileView {
+    /// `key-store`, `control-file`, `backend-state`.
+    pub(crate) flag: String,
+    pub(crate) path: String,
+    /// What is wrong with it and what that means; null when all is well.
+    pub(crate) problem: Option<String>,
+    /// When it was last read or written with success; null for never.
+    pub(crate) good_unix_ms: Option<u64>,
+}
+
+impl From<v1::FileState> for FileView {
+    fn from(state: v1::FileState) -> Self {
+        let v1::FileState { flag, path, problem, good_unix_ms } = state;
+        Self { flag, path, problem: some(problem), good_unix_ms: (good_unix_ms != 0).then_some(good_unix_ms) }
+    }
+}
+
 /// `status`.
 #[derive(Debug, Serialize)]
 pub(crate) struct StatusView {
@@ -314,6 +348,8 @@ pub(crate) struct StatusView {
     pub(crate) database_error: Option<String>,
     pub(crate) keys: u32,
     pub(crate) snapshot_version: u64,
+    /// The files that the control plane was told to follow or to write.
+    pub(crate) files: Vec<FileView>,
     pub(crate) replicas: Vec<ReplicaView>,
     pub(crate) routes: Vec<RouteView>,
 }
@@ -333,6 +369,7 @@ impl From<v1::GetStatusReply> for StatusView {
             database_error: some(reply.database_error),
             keys: reply.keys,
             snapshot_version: reply.snapshot_version,
+            files: reply.files.into_iter().map(Into::into).collect(),
             replicas: reply.replicas.into_iter().map(replica).collect(),
             routes: reply.routes.into_iter().map(Into::into).collect(),
         }

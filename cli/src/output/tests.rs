@@ -131,7 +131,7 @@ chat   yes        1/3       6/24        2        36  1
         "no routes; add one with `routerctl route add NAME --backend HOST:PORT`\n"
     );
     let shown = table(&RouteView::from(route()));
-    assert!(shown.starts_with("route     chat\ndefault   yes\n"), "{shown}");
+    assert!(shown.starts_with("route     chat\ndefault   yes\npreset    gateway\n"), "{shown}");
     assert!(
         shown.ends_with(
             "\
@@ -197,8 +197,30 @@ fn the_whole_state_as_a_table() {
         routes: vec![],
         keys: 2,
         snapshot_version: 17,
-        files: vec![],
+        files: vec![
+            v1::FileState {
+                flag: "key-store".to_owned(),
+                path: "/etc/router/keys.json".to_owned(),
+                problem: String::new(),
+                good_unix_ms: NOW - 2000,
+            },
+            v1::FileState {
+                flag: "control-file".to_owned(),
+                path: "/etc/router/admission.json".to_owned(),
+                problem: "missing: admission is closed".to_owned(),
+                good_unix_ms: 0,
+            },
+        ],
     };
+    let files = &serde_json::to_value(StatusView::from(status.clone())).unwrap()["files"];
+    assert_eq!(
+        *files,
+        serde_json::json!([
+            {"flag": "key-store", "path": "/etc/router/keys.json", "problem": null, "good_unix_ms": NOW - 2000},
+            {"flag": "control-file", "path": "/etc/router/admission.json",
+             "problem": "missing: admission is closed", "good_unix_ms": null},
+        ])
+    );
     assert_eq!(
         table(&StatusView::from(status)),
         "\
@@ -206,6 +228,10 @@ control plane  0.1.0, up 2h, epoch 3
 database       sqlite, FAILING: disk full
 snapshot       version 17
 keys           2
+
+FILE          PATH                        LAST GOOD  PROBLEM
+key-store     /etc/router/keys.json       2s ago
+control-file  /etc/router/admission.json  never      missing: admission is closed
 
 REPLICA  LISTEN          STATE      VERSION  LEASES
 r1       127.0.0.1:8080  connected  0.1.0         3
@@ -237,18 +263,30 @@ chat   abababababababababababababababab  127.0.0.1:1          0         6      0
         id: "k1".to_owned(),
         name: "laptop".to_owned(),
         sha256_prefix: "01234567".to_owned(),
-        created_unix_ms: NOW - 60_000,
+        created_unix_ms: Some(NOW - 60_000),
+        source: "database",
     };
+    let followed = KeyView::from(v1::KeyState {
+        id: "k2".to_owned(),
+        name: "ci".to_owned(),
+        sha256_prefix: "89abcdef".to_owned(),
+        created_unix_ms: 0,
+        source: v1::KeySource::File.into(),
+    });
     assert_eq!(
-        table(&KeyList { keys: vec![key()] }),
-        "ID  NAME    SHA-256    CREATED\nk1  laptop  01234567…  60s ago\n"
+        table(&KeyList { keys: vec![key(), followed] }),
+        "\
+ID  NAME    SHA-256    SOURCE    CREATED
+k1  laptop  01234567…  database  60s ago
+k2  ci      89abcdef…  file      -
+"
     );
     let new = NewKey { key: key(), secret: "sk-1".to_owned() };
     assert_eq!(table(&new), "id      k1\nname    laptop\nsecret  sk-1\n");
     assert_eq!(
         serde_json::to_value(&new).unwrap(),
         serde_json::json!({"id": "k1", "name": "laptop", "sha256_prefix": "01234567",
-            "created_unix_ms": NOW - 60_000, "secret": "sk-1"})
+            "created_unix_ms": NOW - 60_000, "source": "database", "secret": "sk-1"})
     );
     let removed = Removed { removed: "route chat".to_owned(), in_flight: 1, sessions_forgotten: Some(2) };
     assert_eq!(table(&removed), "route chat removed, 2 sessions forgotten, 1 request still in flight\n");

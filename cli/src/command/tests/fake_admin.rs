@@ -278,6 +278,9 @@ impl Admin for Fake {
 
     async fn add_key(&self, request: Request<v1::AddKeyRequest>) -> Reply<v1::AddKeyReply> {
         let (mut state, request) = (self.state(), request.into_inner());
+        if state.keys.iter().any(|(key, sha256)| key.name == request.name || *sha256 == request.sha256) {
+            return Err(Status::already_exists(format!("key {} exists", request.name)));
+        }
         let key = v1::KeyState {
             id: format!("k{}", state.keys.len() + 1),
             name: request.name,

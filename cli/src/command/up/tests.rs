@@ -1,13 +1,14 @@
-use clap::Parser as _;
+use std::os::unix::fs::MetadataExt as _;
+
+use serde_json::json;
 
 use super::*;
-use crate::args::{Cli, Command};
 use crate::failure::Kind;
 
 fn args(line: &str) -> UpArgs {
     let words = ["routerctl", "up"].into_iter().chain(line.split_ascii_whitespace());
     match Cli::try_parse_from(words).unwrap().command {
-        Command::Up(args) => args,
+        Command::Up(args) => *args,
         other => panic!("{other:?}"),
     }
 }
@@ -27,51 +28,103 @@ fn ports_that_meet_are_all_complained_about() {
 }
 
 #[test]
-fn options_need_a_backend_and_backends_must_differ() {
-    assert!(args("--set max_waiting=1").check().unwrap_err().message.starts_with("--set: needs --backend"));
-    let failure = args("--backend-port 1 --backend 127.0.0.1:1").check().unwrap_err();
-    assert!(failure.message.contains("duplicate"), "{failure:?}");
+fn everything_that_is_wrong_is_told_at_once_and_by_its_flag() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let line = format!(
+        "--grpc-listen 127.0.0.1:7480 --max-waiting many --queue-timeout 5 --backend-dp-size 1 --set max_sessions=1 \
+         --max-sessions 2 --state-dir {}",
+        dir.path().display()
+    );
+    let failure = args(&line).check().unwrap_err();
+    assert_eq!(failure.kind, Kind::Usage);
+    let flags: Vec<&str> = failure.message.lines().map(|line| line.split(": ").next().unwrap()).collect();
+    let state = format!("--state-dir {}", dir.path().display());
+    assert_eq!(
+        flags,
+        ["--http-listen", "--max-waiting", "--backend-dp-size", "--set max_sessions", state.as_str()],
+        "{failure:?}"
+    );
 }
 
 #[test]
-fn the_quick_route_keeps_what_is_stored_of_it() {
-    let given = args("--backend-port 1 --backend-port 2 --set max_waiting=3");
-    assert_eq!(
-        given.route(&Json::Null, true).unwrap(),
-        json!({"name": "default", "default": true, "options": {"max_waiting": "3"},
-            "backends": ["127.0.0.1:1", "127.0.0.1:2"]})
+fn without_a_database_options_need_backends() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |line: &str| args(&format!("{line} --state-dir {}/state", dir.path().display())).check();
+    let failure = check("--set max_waiting=1 --max-sessions 3").unwrap_err();
+    assert!(failure.message.starts_with("--set, --max-sessions: no route is stored yet; "), "{failure:?}");
+    assert!(check("--backend-port 1 --backend 127.0.0.1:1").unwrap_err().message.contains("stands twice"));
+    let failure = check("--preset gateway --backend-context-limit 19003=1").unwrap_err();
+    assert_eq!(failure.message, "--backend-context-limit: no backend has port 19003; there are: 19001, 19002");
+    check("--preset gateway --max-active-per-backend 8 --backend-dp-size 19002=8").unwrap();
+    check("").unwrap();
+    // It may hold the route that the flags mean: only the running control plane can tell.
+    state::prepare(&dir.path().join("state")).unwrap();
+    std::fs::write(dir.path().join("state/router.db"), "").unwrap();
+    check("--max-sessions 3").unwrap();
+}
+
+#[test]
+fn a_start_that_does_not_happen_leaves_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let file = state.join("backend-state.json");
+    let line = format!("--max-waiting many --state-dir {} --backend-state {}", state.display(), file.display());
+    assert!(args(&line).check().is_err());
+    assert!(!state.exists());
+}
+
+#[test]
+fn the_control_plane_s_own_complaints_are_told_too() {
+    let failure = args("--grpc-listen 192.0.2.1:7400 --max-waiting many --backend-port 1").check().unwrap_err();
+    let lines: Vec<&str> = failure.message.lines().collect();
+    assert_eq!(lines.len(), 2, "{failure:?}");
+    assert!(lines[1].starts_with("--grpc-listen: 192.0.2.1:7400 is not a loopback address"), "{failure:?}");
+}
+
+#[test]
+fn a_gateway_s_line_is_a_route_and_files() {
+    let given = args(
+        "--preset gateway --key-store keys.json --control-file admission.json --backend-state state.json \
+         --backend-port 19001 --backend-port 19008 --listen 127.0.0.1:8080 --max-active-per-backend 16 --queue-timeout 5 \
+         --backend-context-limit 19008=131072 --backend-managed-affinity --backend-dp-size 19008=8",
     );
-    let stored = json!({"name": "default", "preset": "gateway", "options": {"max_waiting": 9, "on_full": "refuse"},
-        "backends": [{"address": "127.0.0.1:2", "name": "two"}, {"address": "127.0.0.1:9"}]});
+    let mut complaints = Vec::new();
+    let route = given.overlay(&mut complaints).over(&Json::Null).unwrap();
+    assert!(complaints.is_empty(), "{complaints:?}");
     assert_eq!(
-        given.route(&stored, true).unwrap(),
+        route,
         json!({"name": "default", "default": true, "preset": "gateway",
-            "options": {"max_waiting": "3", "on_full": "refuse"},
-            "backends": ["127.0.0.1:1", {"address": "127.0.0.1:2", "name": "two"}]})
+            "options": {"max_concurrency": "16", "queue_timeout": "5", "backend_context_limits": "19008=131072",
+                "backend_managed_affinity": "true"},
+            "backends": ["127.0.0.1:19001", {"address": "127.0.0.1:19008", "dp_size": 8}]})
     );
-    assert_eq!(given.route(&stored, false).unwrap()["default"], json!(false));
-    assert_eq!(args("").route(&stored, true), None);
+    let flags: Vec<OsString> = flag_words(given.controlplane_flags(Path::new("/x/router.db"))).collect();
+    assert_eq!(
+        flags,
+        [
+            "--grpc-listen=127.0.0.1:7400",
+            "--http-listen=127.0.0.1:7480",
+            "--database-url=sqlite:/x/router.db",
+            "--key-store=keys.json",
+            "--control-file=admission.json",
+            "--backend-state=state.json"
+        ]
+    );
+    assert_eq!(args("").controlplane_flags(Path::new("/x/router.db")).len(), 3);
+    assert!(args("").overlay(&mut Vec::new()).is_empty());
 }
 
 #[test]
 fn the_state_directory_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("a #%/state");
-    let url = prepare(&state).unwrap();
+    let path = state::prepare(&state).unwrap();
     assert_eq!(std::fs::metadata(&state).unwrap().mode() & 0o777, 0o700);
-    assert!(url.starts_with("sqlite:/") && url.ends_with("/a #%/state/router.db"), "{url}");
+    assert!(path.is_absolute() && path.ends_with("a #%/state/router.db"), "{path:?}");
     std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let failure = prepare(&state).unwrap_err();
-    assert_eq!(failure.kind, Kind::Usage);
-    assert!(failure.message.contains("mode 755") && failure.message.contains("chmod 700"), "{failure:?}");
-}
-
-#[test]
-fn the_summary_names_the_real_ports() {
-    let text = summary("http://127.0.0.1:7400", "127.0.0.1:7480", &["127.0.0.1:8080".to_owned()], true);
-    assert!(text.contains("curl http://127.0.0.1:8080/v1/chat/completions"), "{text}");
-    assert!(text.contains("  routerctl status\n"), "{text}");
-    let text = summary("http://127.0.0.1:41", "127.0.0.1:42", &[], false);
-    assert!(text.contains("routerctl status --control-plane http://127.0.0.1:41"), "{text}");
-    assert!(text.contains("routerctl route add"), "{text}");
+    let complaint = state::prepare(&state).unwrap_err();
+    assert!(complaint.contains("mode 755") && complaint.contains("chmod 700"), "{complaint}");
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    assert!(state::database(&dir.path().join("file")).unwrap_err().contains("not a directory"));
 }

@@ -1,0 +1,223 @@
+//! `routerctl import gateway`: a session gateway's files become a route, keys and drains. Everything is shown before anything
+//! is done, and what is done already is not done again.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand};
+use router_policy::ids::RouteName;
+use router_proto::v1;
+use serde_json::Value as Json;
+
+use self::plan::{Plan, drain_steps, key_steps};
+use crate::args::Connect;
+use crate::client::Admin;
+use crate::command::export;
+use crate::failure::{Failure, Outcome};
+use crate::gateway_flags::GatewayFlags;
+use crate::output::json::KeyView;
+use crate::output::{Answer as _, Format, Out};
+use crate::overlay::{DEFAULT_PORTS, Overlay, backends_of, local};
+
+mod files;
+mod plan;
+
+const BINDINGS: &str = "session bindings are not taken over: the gateway keeps one-way fingerprints made with a key of its own. \
+                        Each session is placed at its next request, once, and stays there";
+
+/// What to import from.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportVerb {
+    /// Take over the files of a session gateway: its backends, limits, keys and drains.
+    ///
+    /// Keys are copied into the database, once: from then on `routerctl key` adds and revokes them, and the file is not read
+    /// again. Choose this when the gateway goes. While the file goes on being edited, by people or a tool, leave `--key-store`
+    /// out here and give it to the control plane (`routerctl up --key-store FILE`), which follows the file: a key ends when the
+    /// file says so. It is the same with `--control-file`: here it sets drains once, there it is followed.
+    ///
+    /// Shows what it would do, then asks; where nobody can be asked it needs --yes. A second run finds nothing to do.
+    Gateway(Box<GatewayArgs>),
+}
+
+/// Arguments of `import gateway`.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("files").required(true).multiple(true).args(["key_store", "control_file"]))]
+pub(crate) struct GatewayArgs {
+    /// The gateway's key store (`version: 1`). Active records become keys; no secret is needed or shown.
+    #[arg(long, value_name = "FILE")]
+    key_store: Option<PathBuf>,
+    /// The gateway's control file. Backends that it does not enable are drained.
+    #[arg(long, value_name = "FILE")]
+    control_file: Option<PathBuf>,
+    /// A backend of this machine; repeat for all. Not given: those that the route has (19001 and 19002 if it is new) and the
+    /// enabled ports.
+    #[arg(long = "backend-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    ports: Vec<u16>,
+    /// The route that is made, or changed where the files and flags differ from it.
+    #[arg(long, value_name = "ROUTE", default_value = "default")]
+    name: RouteName,
+    /// Show what would be done, do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    flags: GatewayFlags,
+}
+
+/// What the files and flags say, checked.
+struct Source {
+    records: Vec<files::Record>,
+    /// `None` without a control file.
+    enabled: Option<BTreeSet<u16>>,
+    route: Overlay,
+}
+
+impl Source {
+    /// The route with its backends: the given ones, else those that are stored (or the gateway's defaults) and the enabled
+    /// ones. So a backend that is not enabled any more is drained and not removed.
+    fn route(&self, stored: &Json) -> Overlay {
+        let mut route = self.route.clone();
+        if !route.backends.is_empty() {
+            return route;
+        }
+        let routes = stored.get("routes").and_then(Json::as_array).into_iter().flatten();
+        let own = routes.filter(|one| one.get("name").and_then(Json::as_str) == Some(route.name.as_str()));
+        let known: Vec<String> = own.flat_map(backends_of).map(|backend| backend.id.to_string()).collect();
+        let defaults = if known.is_empty() { DEFAULT_PORTS.as_slice() } else { &[] };
+        let enabled = self.enabled.iter().flatten();
+        let ports: BTreeSet<u16> = defaults.iter().chain(enabled).copied().collect();
+        route.backends = known;
+        for address in ports.into_iter().map(local) {
+            if !route.backends.contains(&address) {
+                route.backends.push(address);
+            }
+        }
+        route
+    }
+}
+
+impl ImportVerb {
+    /// Carries it out.
+    pub(crate) async fn run(self, connect: &Connect, out: &mut Out<'_>) -> Outcome {
+        let Self::Gateway(args) = self;
+        let source = args.read()?;
+        let mut admin = Admin::connect(connect).await?;
+        let (document, mut plan) = make_plan(&source, &mut admin).await?;
+        if args.dry_run || plan.is_done() {
+            return answer(&plan, out);
+        }
+        match out.format {
+            Format::Table => answer(&plan, out)?,
+            // A script reads one answer from stdout: that is the last one.
+            Format::Json | Format::Yaml if !args.yes => plan.print(out.stderr, out.now_unix_ms)?,
+            Format::Json | Format::Yaml => {}
+        }
+        if !args.yes {
+            out.confirm("Import this?")?;
+        }
+        carry_out(&document, &plan, &mut admin)
+            .await
+            .map_err(|failure| failure.hint("run the same command again: what is done is not done twice"))?;
+        plan.is_applied = true;
+        match out.format {
+            Format::Table => Ok(writeln!(out.stdout, "done")?),
+            Format::Json | Format::Yaml => answer(&plan, out),
+        }
+    }
+}
+
+impl GatewayArgs {
+    /// Reads flags and files; every complaint of all of them at once.
+    fn read(&self) -> Result<Source, Failure> {
+        let mut complaints = Vec::new();
+        let settings = self.flags.read(&mut complaints);
+        let overlay = Overlay::new(self.name.as_str(), &[], settings, &mut complaints);
+        let records = self.key_store.as_deref().map(files::key_store).transpose();
+        let enabled = self.control_file.as_deref().map(files::control_file).transpose();
+        let backends: Vec<String> = self.ports.iter().copied().map(local).collect();
+        let route = Overlay { preset: Some("gateway".to_owned()), backends, ..overlay };
+        // Without ports, the backends depend on what is stored.
+        if !route.backends.is_empty() {
+            complaints.extend(route.over(&Json::Null).err().unwrap_or_default());
+        }
+        let mut take = |problems: Vec<String>| complaints.extend(problems);
+        let records = records.map_err(&mut take).ok().flatten().unwrap_or_default();
+        let enabled = enabled.map_err(&mut take).ok().flatten();
+        if complaints.is_empty() {
+            Ok(Source { records, enabled, route })
+        } else {
+            Err(Failure::complaints(&complaints))
+        }
+    }
+}
+
+/// Compares what the files and flags say with what there is. Returns the route's document too.
+async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), Failure> {
+    let stored = export::document("", admin).await?;
+    let document = source.route(&stored).over(&stored).map_err(|complaints| Failure::complaints(&complaints))?;
+    let answer = admin.rpc.apply(apply_request(&document, true)).await;
+    let changes = admin.answer(answer)?.changes.into_iter().map(Into::into).collect();
+    let answer = admin.rpc.list_keys(v1::ListKeysRequest {}).await;
+    let keys: Vec<KeyView> = admin.answer(answer)?.keys.into_iter().map(Into::into).collect();
+    let answer = admin.rpc.list_routes(v1::ListRoutesRequest { route: String::new() }).await;
+    let routes = admin.answer(answer)?.routes;
+    let name = source.route.name.clone();
+
+    let mut notes = Vec::new();
+    let other = routes.iter().find(|route| route.is_default && route.name != name);
+    if let Some(other) = other {
+        notes.push(format!("bare /v1/... stays with route {}; this one answers under /{name}/v1/...", other.name));
+    }
+    let key_steps = key_steps(&source.records, &keys, &mut notes);
+    if keys.is_empty() && key_steps.iter().all(|key| key.step != "add") {
+        notes.push("there is no key: every request is answered with 401 until `routerctl key add NAME`".to_owned());
+    }
+    let own = routes.iter().filter(|route| route.name == name).flat_map(|route| &route.backends);
+    let draining = own.filter(|backend| backend.condition.is_some_and(|condition| condition.draining));
+    let draining = draining.map(|backend| backend.address.clone()).collect();
+    let backends: Vec<(String, u16)> =
+        backends_of(&document).into_iter().map(|backend| (backend.id.to_string(), backend.id.port())).collect();
+    let drains = source.enabled.as_ref().map(|enabled| drain_steps(&backends, enabled, &draining, &mut notes));
+    let drains = drains.unwrap_or_default();
+    let mut plan = Plan { route: name, changes, keys: key_steps, drains, notes, is_applied: false };
+    if !plan.is_done() {
+        plan.notes.push(BINDINGS.to_owned());
+    }
+    Ok((document, plan))
+}
+
+fn apply_request(document: &Json, dry_run: bool) -> v1::ApplyRequest {
+    v1::ApplyRequest { document_json: document.to_string(), dry_run, ..Default::default() }
+}
+
+/// Keys come last: until there is one nobody is served, so nothing is sent to a backend that is still to be drained.
+async fn carry_out(document: &Json, plan: &Plan, admin: &mut Admin) -> Outcome {
+    if !plan.changes.is_empty() {
+        let answer = admin.rpc.apply(apply_request(document, false)).await;
+        admin.answer(answer)?;
+    }
+    for step in plan.drains.iter().filter(|step| step.step == "drain") {
+        let selector = v1::BackendSelector { port: 0, backend: step.backend.clone(), route: plan.route.clone() };
+        let answer = admin.rpc.set_drain(v1::SetDrainRequest { selector: Some(selector), drain: true }).await;
+        admin.answer(answer)?;
+    }
+    for step in plan.keys.iter().filter(|step| step.step == "add") {
+        let name = step.name.clone().unwrap_or_default();
+        let answer = admin.rpc.add_key(v1::AddKeyRequest { name, sha256: step.sha256.to_vec().into() }).await;
+        admin.answer(answer)?;
+    }
+    Ok(())
+}
+
+/// Prints the plan; its notes beside it for people, inside it for scripts.
+fn answer(plan: &Plan, out: &mut Out<'_>) -> Outcome {
+    out.answer(plan)?;
+    if out.format == Format::Table {
+        for note in &plan.notes {
+            out.note(&format!("note: {note}"));
+        }
+    }
+    Ok(())
+}
