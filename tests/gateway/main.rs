@@ -3,13 +3,16 @@
 #![cfg(test)]
 
 mod section_10_front_proxy;
+mod section_11_replicas;
 mod section_1_entry_point;
 mod section_2_session_identity;
 mod section_3_choosing_a_backend;
 mod section_4_retries;
 mod section_5_health;
+mod section_6_keys;
 mod section_7_context_windows;
 mod section_8_data_parallel_ranks;
+mod section_9_drain;
 
 use router_tests::builder::ClusterBuilder;
 use router_tests::cluster::Cluster;

@@ -22,6 +22,7 @@ pub struct ClusterBuilder {
     replica_args: Vec<String>,
     has_cables: bool,
     preset: Option<String>,
+    is_admitted: bool,
 }
 
 impl ClusterBuilder {
@@ -40,6 +41,7 @@ impl ClusterBuilder {
             replica_args: Vec::new(),
             has_cables: false,
             preset: None,
+            is_admitted: true,
         }
     }
 
@@ -100,6 +102,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// Does not wait for backends that may take requests: the test admits them.
+    #[must_use]
+    pub fn unadmitted(mut self) -> Self {
+        self.is_admitted = false;
+        self
+    }
+
     /// Starts database, engines, control plane, route and replicas, in this order, and waits until all are ready.
     ///
     /// # Errors
@@ -125,7 +134,9 @@ impl ClusterBuilder {
             is_finished: false,
         };
         add_route(&self, &cluster).await?;
-        cluster.until_healthy().await?;
+        if self.is_admitted {
+            cluster.until_healthy().await?;
+        }
         for index in 0..self.replicas {
             add_replica(&self, &mut cluster, index).await?;
         }
