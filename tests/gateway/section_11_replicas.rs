@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use http::StatusCode;
+use router_tests::await_event::{PATIENCE, until};
 use router_tests::chat::Chat;
 use router_tests::client::Client;
 use router_tests::ctl::Ctl;
@@ -150,7 +151,8 @@ async fn import_takes_an_installation_over() -> anyhow::Result<()> {
     assert_eq!(status("key-one").await?, StatusCode::UNAUTHORIZED);
 
     cluster.ctl()?.ok(&[&import[..], &["--yes"]].concat()).await?;
-    assert_eq!(status("key-one").await?, StatusCode::OK);
+    let is_in = || async { Ok((status("key-one").await? == StatusCode::OK).then_some(())) };
+    until("the key is known to the replica", PATIENCE, is_in).await?;
     assert_eq!(status("key-two").await?, StatusCode::UNAUTHORIZED);
     assert!(cluster.backend(1).await?.condition.is_some_and(|condition| condition.draining));
     assert!(!cluster.backend(0).await?.condition.is_some_and(|condition| condition.draining));
