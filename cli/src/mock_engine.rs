@@ -57,7 +57,7 @@ pub(crate) struct MockEngineArgs {
     /// Name under which `/v1/models` lists the one model.
     #[arg(long, value_name = "NAME", env = "ROUTER_MOCK_MODEL", default_value = "mock-model")]
     pub(crate) model: String,
-    /// Longest prompt in tokens (4 bytes of text each); a longer one is refused with 400.
+    /// Longest prompt in tokens (4 bytes of text each), stated in `/v1/models`; a longer one is refused with 400.
     #[arg(long, value_name = "TOKENS", env = "ROUTER_MOCK_MAX_MODEL_LEN", default_value_t = 32_768)]
     pub(crate) max_model_len: u32,
     /// Time to the first token of an uncached prompt, in milliseconds.
@@ -122,11 +122,12 @@ fn engine(args: &MockEngineArgs, address: SocketAddr) -> anyhow::Result<Arc<Engi
         ttft_ms: args.ttft_ms,
         token_gap_ms: args.token_gap_ms,
         tokens: args.tokens,
+        max_model_len: args.max_model_len,
         cached_speedup: args.cached_speedup,
         fail: args.fail,
         ..Settings::default()
     };
-    let engine = Engine::new(args.model.clone(), args.max_model_len, args.cache_blocks, address, settings);
+    let engine = Engine::new(args.model.clone(), args.cache_blocks, address, settings);
     engine.set_answer_bytes(args.answer_bytes).map_err(anyhow::Error::msg)?;
     Ok(Arc::new(engine))
 }

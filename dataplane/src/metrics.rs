@@ -86,6 +86,7 @@ struct Families {
     retries: Family<RouteLabel, Counter>,
     client_disconnects: Family<RouteLabel, Counter>,
     keyless: Family<RouteLabel, Counter>,
+    session_ids_too_long: Family<RouteLabel, Counter>,
     ttft: HistogramFamily,
     duration: HistogramFamily,
     acquire_wait: HistogramFamily,
@@ -117,6 +118,7 @@ impl Metrics {
             retries: Family::default(),
             client_disconnects: Family::default(),
             keyless: Family::default(),
+            session_ids_too_long: Family::default(),
             ttft: Family::new_with_constructor(|| Histogram::new(TTFT_BUCKETS)),
             duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             acquire_wait: Family::new_with_constructor(|| Histogram::new(WAIT_BUCKETS)),
@@ -145,6 +147,11 @@ impl Metrics {
         r.register("retries", "Requests moved to another backend before the first byte", f.retries.clone());
         r.register("client_disconnects", "Clients that left before their answer's end", f.client_disconnects.clone());
         r.register("keyless_requests", "Requests without a session id; no affinity for them", f.keyless.clone());
+        r.register(
+            "session_ids_too_long",
+            "Session ids over 256 characters; each was passed over for the next source",
+            f.session_ids_too_long.clone(),
+        );
         r.register_with_unit(
             "time_to_first_byte",
             "From the request's head to the answer's first body byte, queue time left out",
@@ -201,6 +208,7 @@ pub(crate) struct RouteMetrics {
     pub(crate) retries: Counter,
     pub(crate) client_disconnects: Counter,
     pub(crate) keyless: Counter,
+    pub(crate) session_ids_too_long: Counter,
     ttft: Histogram,
     duration: Histogram,
     acquire_wait: Histogram,
@@ -218,6 +226,7 @@ impl RouteMetrics {
             retries: families.retries.get_or_create_owned(&label),
             client_disconnects: families.client_disconnects.get_or_create_owned(&label),
             keyless: families.keyless.get_or_create_owned(&label),
+            session_ids_too_long: families.session_ids_too_long.get_or_create_owned(&label),
             ttft: families.ttft.get_or_create_owned(&label),
             duration: families.duration.get_or_create_owned(&label),
             acquire_wait: families.acquire_wait.get_or_create_owned(&label),

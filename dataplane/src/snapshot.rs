@@ -4,4 +4,4 @@
 pub(crate) mod follow;
 pub(crate) mod store;
 
-pub(crate) use store::{RouteEntry, Snapshot, SnapshotStore};
+pub(crate) use store::{BackendEntry, RouteEntry, Snapshot, SnapshotStore};

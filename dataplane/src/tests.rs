@@ -2,12 +2,15 @@
 //! for an event; the only clocks are upper bounds.
 
 mod admission;
+mod affinity;
 mod backend;
 mod client;
 mod control;
 mod limits;
 mod link;
+mod models;
 mod proxying;
+mod refusals;
 mod replica;
 mod retries;
 mod shutdown;

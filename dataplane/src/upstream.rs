@@ -1,7 +1,9 @@
 //! The way to the backends: pooled connections ([`client`]), what crosses in headers ([`headers`]), one exchange up to
-//! the response's head ([`forward`]), and the body that owns lease and connection ([`stream`]).
+//! the response's head ([`forward`]), the body that owns lease and connection ([`stream`]), and small answers
+//! that the router reads for itself ([`whole`]).
 
 pub(crate) mod client;
 pub(crate) mod forward;
 pub(crate) mod headers;
 pub(crate) mod stream;
+pub(crate) mod whole;

@@ -1,3 +1,4 @@
-//! What is read of request bodies.
+//! What is read of bodies, and what the router itself answers.
 
+pub mod models;
 pub mod peek;

@@ -6,12 +6,15 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName};
 
+mod context_window;
+
+pub use context_window::{CONTEXT_WINDOW, InvalidContextWindow, Seen, context_window};
+
 /// What the client says about the session's backend is the router's to say.
-const ROUTING: [HeaderName; 3] = [
-    HeaderName::from_static("x-data-parallel-rank"),
-    HeaderName::from_static("x-model-context-window"),
-    HeaderName::from_static("x-deepinfer-cache-namespace"),
-];
+const ROUTING: [HeaderName; 2] = [HeaderName::from_static("x-data-parallel-rank"), CONTEXT_WINDOW];
+
+/// Names the part of an engine's cache that the session lives in; for engines that schedule their own ranks.
+const CACHE_NAMESPACE: HeaderName = HeaderName::from_static("x-deepinfer-cache-namespace");
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -34,24 +37,35 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     EXPECT,
 ];
 
+/// What a route's backends may see beyond what every backend sees.
+#[derive(Debug, Clone, Copy)]
+pub struct PassedOn<'a> {
+    /// Headers that name a session.
+    pub session_headers: &'a [HeaderName],
+    /// `forward_authorization`: the client's credentials.
+    pub credentials: bool,
+    /// `backend_managed_affinity`: the session headers and the cache namespace (gateway.md §8).
+    pub affinity: bool,
+}
+
 /// Takes out of a client's request what a backend must not see. `Host` and `Content-Length` go too: the caller states them
 /// for the body that it sends.
-pub fn strip_request<'a>(
-    headers: &mut HeaderMap,
-    session_headers: impl Iterator<Item = &'a HeaderName>,
-    forward_authorization: bool,
-) {
+pub fn strip_request(headers: &mut HeaderMap, passed_on: PassedOn<'_>) {
     strip_hop_by_hop(headers);
     headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
-    if !forward_authorization {
+    if !passed_on.credentials {
         headers.remove(AUTHORIZATION);
         headers.remove(API_KEY);
     }
-    for name in &ROUTING {
-        headers.remove(name);
+    if !passed_on.affinity {
+        headers.remove(CACHE_NAMESPACE);
+        for name in passed_on.session_headers {
+            headers.remove(name);
+        }
     }
-    for name in session_headers {
+    // Last: a route may name any header as a session's, and these are never passed on.
+    for name in &ROUTING {
         headers.remove(name);
     }
     strip_routed(headers);
@@ -134,16 +148,38 @@ mod tests {
             ("accept", "a"),
             ("accept", "b"),
         ]);
-        let session = HeaderName::from_static("x-session-id");
+        let session_headers = [HeaderName::from_static("x-session-id")];
+        let closed = PassedOn { session_headers: &session_headers, credentials: false, affinity: false };
         let mut open = headers.clone();
-        strip_request(&mut headers, std::iter::once(&session), false);
+        strip_request(&mut headers, closed);
         assert_eq!(names(&headers), ["accept", "content-type", "traceparent"]);
         assert_eq!(headers.get_all("accept").iter().count(), 2);
-        strip_request(&mut open, std::iter::empty(), true);
+        strip_request(&mut open, PassedOn { session_headers: &[], credentials: true, affinity: false });
         assert_eq!(
             names(&open),
             ["accept", "authorization", "content-type", "traceparent", "x-api-key", "x-session-id"]
         );
+    }
+
+    #[test]
+    fn gateway_8_affinity_headers_stay_for_engines_that_manage_it_and_a_rank_never_does() {
+        let headers = map(&[
+            ("authorization", "Bearer x"),
+            ("x-session-id", "s"),
+            ("x-smg-routing-key", "k"),
+            ("x-deepinfer-cache-namespace", "n"),
+            ("x-data-parallel-rank", "3"),
+            ("x-model-context-window", "9"),
+        ]);
+        let session_headers =
+            ["x-session-id", "x-smg-routing-key", "x-data-parallel-rank"].map(HeaderName::from_static);
+        for (affinity, left) in
+            [(false, &[][..]), (true, &["x-deepinfer-cache-namespace", "x-session-id", "x-smg-routing-key"][..])]
+        {
+            let mut headers = headers.clone();
+            strip_request(&mut headers, PassedOn { session_headers: &session_headers, credentials: false, affinity });
+            assert_eq!(names(&headers), left, "{affinity}");
+        }
     }
 
     #[test]

@@ -4,5 +4,5 @@
 pub mod extract;
 pub mod fingerprint;
 
-pub use extract::{Found, Source, SourceList};
+pub use extract::{Found, Search, Source, SourceList};
 pub use fingerprint::Fingerprinter;

@@ -4,6 +4,7 @@
 //! with a code that is not 0 when something was wrong.
 #![cfg(test)]
 
+mod behind_front_proxy;
 mod python;
 
 use router_tests::cluster::Cluster;

@@ -21,6 +21,7 @@ pub struct ClusterBuilder {
     control_plane_args: Vec<String>,
     replica_args: Vec<String>,
     has_cables: bool,
+    preset: Option<String>,
 }
 
 impl ClusterBuilder {
@@ -38,6 +39,7 @@ impl ClusterBuilder {
             control_plane_args: Vec::new(),
             replica_args: Vec::new(),
             has_cables: false,
+            preset: None,
         }
     }
 
@@ -67,6 +69,13 @@ impl ClusterBuilder {
     pub fn option(mut self, name: &str, value: &str) -> Self {
         self.options.retain(|(known, _)| known != name);
         self.options.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Where the route's unset options take their defaults from.
+    #[must_use]
+    pub fn preset(mut self, name: &str) -> Self {
+        self.preset = Some(name.to_owned());
         self
     }
 
@@ -147,6 +156,9 @@ async fn add_route(builder: &ClusterBuilder, cluster: &Cluster) -> anyhow::Resul
     let mut args = vec!["route".to_owned(), "add".to_owned(), ROUTE.to_owned(), "--default".to_owned()];
     for engine in &cluster.engines {
         args.extend(["--backend".to_owned(), engine.address().to_string()]);
+    }
+    if let Some(preset) = &builder.preset {
+        args.extend(["--preset".to_owned(), preset.clone()]);
     }
     for (name, value) in &builder.options {
         args.extend(["--set".to_owned(), format!("{name}={value}")]);

@@ -157,6 +157,16 @@ impl Cluster {
         until(&format!("{count} leases in flight"), PATIENCE, look).await
     }
 
+    /// Waits until `count` slots are taken by requests whose body is still coming in.
+    ///
+    /// # Errors
+    /// After [`PATIENCE`].
+    pub async fn until_reserved(&self, count: u32) -> anyhow::Result<()> {
+        let admin = self.admin().await?;
+        let look = || async { Ok((admin.route(ROUTE).await?.reserved == count).then_some(())) };
+        until(&format!("{count} slots reserved"), PATIENCE, look).await
+    }
+
     /// Waits until `count` requests wait for a slot.
     ///
     /// # Errors
@@ -228,7 +238,8 @@ impl Cluster {
         Ok(())
     }
 
-    fn processes(&self) -> impl Iterator<Item = &Process> {
+    /// Every process of it.
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
         let engines = self.engines.iter().map(|engine| &engine.process);
         std::iter::once(&self.control_plane).chain(&self.replicas).chain(engines)
     }

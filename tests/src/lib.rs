@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod ctl;
 pub mod database;
 pub mod engine;
+pub mod front_proxy;
 pub mod log;
 pub mod partition;
 pub mod postgres;

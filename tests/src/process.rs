@@ -172,6 +172,18 @@ impl Process {
         self.child.as_ref().and_then(Child::id)
     }
 
+    /// The most memory that it has held at once, in bytes.
+    ///
+    /// # Errors
+    /// When it doesn't run.
+    pub fn peak_memory(&self) -> anyhow::Result<u64> {
+        let pid = self.pid().with_context(|| format!("{} doesn't run", self.name))?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("read the process's status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("the peak is stated")?;
+        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().context("a number of kB")?;
+        Ok(kib * 1024)
+    }
+
     /// Sends a signal.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::front_proxy::NotInstalled;
 use crate::log;
 use crate::postgres::PostgresError;
 
@@ -20,7 +21,7 @@ impl fmt::Debug for Failed {
     }
 }
 
-/// Runs one test to its end on a runtime of its own. Where no Postgres is installed, tests that need one say `SKIP` and
+/// Runs one test to its end on a runtime of its own. Where no Postgres or no front proxy is installed, tests that need one say `SKIP` and
 /// pass, unless `CI` is set.
 ///
 /// # Errors
@@ -44,7 +45,7 @@ pub fn run(test: impl Future<Output = anyhow::Result<()>>) -> Result<(), Failed>
 
 fn may_skip(error: &anyhow::Error) -> bool {
     let has_no_postgres = matches!(error.downcast_ref(), Some(PostgresError::NoBinaries { .. }));
-    has_no_postgres && std::env::var_os("CI").is_none()
+    (has_no_postgres || error.is::<NotInstalled>()) && std::env::var_os("CI").is_none()
 }
 
 /// Turns `async fn promise(kind: DatabaseKind) -> anyhow::Result<()>` into the tests `sqlite::promise` and

@@ -14,6 +14,7 @@ struct Change {
     ttft_ms: Option<u64>,
     token_gap_ms: Option<u64>,
     tokens: Option<u32>,
+    max_model_len: Option<u32>,
     cached_speedup: Option<f64>,
     fail: Option<FailMode>,
     health: Option<Health>,
@@ -75,6 +76,7 @@ fn set(engine: &Engine, body: &[u8]) -> Result<(), String> {
         settings.ttft_ms = change.ttft_ms.unwrap_or(settings.ttft_ms);
         settings.token_gap_ms = change.token_gap_ms.unwrap_or(settings.token_gap_ms);
         settings.tokens = change.tokens.unwrap_or(settings.tokens);
+        settings.max_model_len = change.max_model_len.unwrap_or(settings.max_model_len);
         settings.cached_speedup = change.cached_speedup.unwrap_or(settings.cached_speedup);
         settings.fail = change.fail.unwrap_or(settings.fail);
         settings.health = change.health.unwrap_or(settings.health);

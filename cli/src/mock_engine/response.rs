@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, SERVER};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::EngineBody;
 use super::request::BadRequest;
@@ -59,6 +59,14 @@ pub(crate) fn bad_request(path: &str, bad: &BadRequest, in_flight: InFlight) -> 
 pub(crate) fn with_origin(engine: &Engine, mut response: Response<EngineBody>) -> Response<EngineBody> {
     if let Ok(address) = HeaderValue::try_from(engine.address.to_string()) {
         response.headers_mut().insert("x-mock-engine", address);
+    }
+    response
+}
+
+/// Says which data-parallel rank the request named, if any; several as they came.
+pub(crate) fn with_rank(request: &HeaderMap, mut response: Response<EngineBody>) -> Response<EngineBody> {
+    for rank in request.get_all("x-data-parallel-rank") {
+        response.headers_mut().append("x-mock-data-parallel-rank", rank.clone());
     }
     response
 }

@@ -20,7 +20,7 @@ use super::body::{EngineBody, Script};
 use super::prefix_cache::token_count;
 use super::request::{Api, Ask, BadRequest};
 use super::response::{
-    EVENT_STREAM, bad_request, error_response, json_response, response, whole_response, with_origin,
+    EVENT_STREAM, bad_request, error_response, json_response, response, whole_response, with_origin, with_rank,
 };
 use super::state::{Engine, FailMode, Health, InFlight, Settings, unix_seconds};
 use super::{anthropic, control, embeddings, openai, request as ask, text};
@@ -89,7 +89,7 @@ pub(crate) async fn answer(engine: Arc<Engine>, request: Request<Incoming>) -> R
     match path {
         "/health" => Ok(health(settings.health).await),
         "/version" => Ok(json_response(StatusCode::OK, br#"{"version":"mock-engine"}"#.to_vec(), None)),
-        "/v1/models" => Ok(json_response(StatusCode::OK, openai::models(&engine.model, engine.max_model_len), None)),
+        "/v1/models" => Ok(json_response(StatusCode::OK, openai::models(&engine.model, settings.max_model_len), None)),
         path if path.starts_with("/v1/") => counted(&engine, &head, body, &settings).await,
         _ => Ok(error_response(path, StatusCode::NOT_FOUND, "the mock engine has no such path", None, None)),
     }
@@ -160,7 +160,7 @@ async fn counted(
         return Ok(response);
     }
     Ok(match ask::parse(api, &body) {
-        Ok(ask) => generate(engine, settings, api, ask, in_flight).await,
+        Ok(ask) => with_rank(&head.headers, generate(engine, settings, api, ask, in_flight).await),
         Err(bad) => bad_request(path, &bad, in_flight),
     })
 }
@@ -189,11 +189,11 @@ async fn generate(
     in_flight: InFlight,
 ) -> Response<EngineBody> {
     let prompt_tokens = token_count(&ask.prompt);
-    if prompt_tokens > engine.max_model_len as usize {
+    if prompt_tokens > settings.max_model_len as usize {
         let message = format!(
             "This model's maximum context length is {} tokens. However, your request has {prompt_tokens} input tokens. \
              Please reduce the length of the input messages.",
-            engine.max_model_len
+            settings.max_model_len
         );
         let path = if api == Api::Messages { "/v1/messages" } else { "" };
         return bad_request(path, &BadRequest { message, param: Some("messages") }, in_flight);

@@ -60,6 +60,8 @@ pub(crate) struct Settings {
     pub(crate) token_gap_ms: u64,
     /// Output tokens of an answer.
     pub(crate) tokens: u32,
+    /// Longest prompt in tokens; `/v1/models` states it.
+    pub(crate) max_model_len: u32,
     /// Share of the first-token time that a wholly cached prompt saves, 0 to 1.
     pub(crate) cached_speedup: f64,
     pub(crate) fail: FailMode,
@@ -126,8 +128,6 @@ pub(crate) struct Stats {
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) model: String,
-    /// Longest prompt in tokens.
-    pub(crate) max_model_len: u32,
     pub(crate) address: SocketAddr,
     settings: Mutex<Settings>,
     cache: Mutex<PrefixCache>,
@@ -137,16 +137,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(
-        model: String,
-        max_model_len: u32,
-        cache_blocks: usize,
-        address: SocketAddr,
-        settings: Settings,
-    ) -> Self {
+    pub(crate) fn new(model: String, cache_blocks: usize, address: SocketAddr, settings: Settings) -> Self {
         Self {
             model,
-            max_model_len,
             address,
             settings: Mutex::new(settings),
             cache: Mutex::new(PrefixCache::new(cache_blocks)),

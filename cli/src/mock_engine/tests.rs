@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use self::harness::{Cli, PATIENCE, Running, dechunk};
 
@@ -262,4 +262,32 @@ fn flags_out_of_range_are_refused() {
     }
     let modes = ["none", "refuse", "500", "503", "hang", "die-mid-stream"];
     assert!(modes.iter().all(|mode| Cli::try_parse_from(["mock-engine", "--fail", mode]).is_ok()));
+}
+
+#[tokio::test]
+async fn the_window_that_it_states_is_the_one_that_it_keeps() {
+    let mock = Running::start(&["--max-model-len", "100"]).await;
+    let stated = async || mock.call_json("GET", "/v1/models", &json!({})).await["data"][0]["max_model_len"].clone();
+    let long = chat(&"word ".repeat(100)).to_string();
+    assert_eq!(stated().await, 100);
+    assert_eq!(mock.call("POST", "/v1/chat/completions", &long).await.0, 400);
+    mock.set(json!({"max_model_len": 5000})).await;
+    assert_eq!(stated().await, 5000);
+    assert_eq!(mock.call("POST", "/v1/chat/completions", &long).await.0, 200);
+}
+
+#[tokio::test]
+async fn an_answer_says_which_rank_was_asked_for() {
+    let mock = Running::start(&[]).await;
+    let body = chat("hi").to_string();
+    for (rank, said) in [("X-Data-Parallel-Rank: 3\r\n", Some("3")), ("", None)] {
+        let mut socket = tokio::net::TcpStream::connect(mock.address).await.unwrap();
+        let head = "POST /v1/chat/completions HTTP/1.1\r\nHost: mock\r\nConnection: close\r\n";
+        let request = format!("{head}{rank}Content-Length: {}\r\n\r\n{body}", body.len());
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tokio::time::timeout(PATIENCE, socket.read_to_string(&mut answer)).await.unwrap().unwrap();
+        let seen = answer.lines().find_map(|line| line.strip_prefix("x-mock-data-parallel-rank: "));
+        assert_eq!(seen, said, "{answer}");
+    }
 }

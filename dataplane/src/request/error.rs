@@ -1,5 +1,7 @@
 //! Why a request is not answered by a backend. Causes only: statuses and texts are `error_response`'s.
 
+use router_policy::header::InvalidContextWindow;
+
 use crate::coordinate::Refused;
 
 /// Each cause.
@@ -11,11 +13,17 @@ pub(crate) enum Error {
     /// Bare `/v1/...`, and no route is the default.
     #[error("no default route")]
     NoDefaultRoute,
+    /// HTTP/1.1 without `Host`, or more than one.
+    #[error("not exactly one host header")]
+    BadHost,
     /// Dot segments, plain or encoded.
     #[error("path with dot segments")]
     BadPath,
     #[error("missing or invalid api key")]
     Unauthorized,
+    /// `x-model-context-window` is no positive integer.
+    #[error(transparent)]
+    InvalidContextWindow(#[from] InvalidContextWindow),
     #[error("request body over {limit} bytes")]
     BodyTooLarge { limit: u64 },
     /// The client stopped sending its body.
@@ -35,4 +43,13 @@ pub(crate) enum Error {
     /// No response head in time.
     #[error("the backend stayed silent")]
     BackendSilent,
+    /// The list of models was answered with this status, or with what is no list.
+    #[error("the backend's answer is no list of models")]
+    BackendBadAnswer { status: u16 },
+    /// The engines know no `/v1/models`.
+    #[error("no backend has a list of models")]
+    NoModelList,
+    /// No backend that answered lists it.
+    #[error("no backend has the model")]
+    ModelNotFound,
 }

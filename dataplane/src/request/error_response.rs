@@ -2,9 +2,10 @@
 //! The only place in the replica where a cause becomes a status.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
+use router_policy::header::CONTEXT_WINDOW;
 use router_policy::refusal::Gate;
 use serde_json::{Value as Json, json};
 
@@ -58,6 +59,10 @@ impl Answer {
                 "no default route; call /<route>/v1/..., or make one the default: routerctl route set <route> --default true"
                     .to_owned()
             }
+            Error::BadHost => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "bad_host");
+                "exactly one host header is expected".to_owned()
+            }
             Error::BadPath => {
                 (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "bad_path");
                 "dot segments are not allowed in the path".to_owned()
@@ -66,6 +71,11 @@ impl Answer {
                 (status, kinds, code) =
                     (StatusCode::UNAUTHORIZED, ("invalid_request_error", "authentication_error"), "invalid_api_key");
                 "missing or invalid api key".to_owned()
+            }
+            Error::InvalidContextWindow(invalid) => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "invalid_context_window");
+                details = json!({"header": CONTEXT_WINDOW.as_str()});
+                invalid.to_string()
             }
             Error::BodyTooLarge { limit } => {
                 (status, kinds, code) =
@@ -89,6 +99,9 @@ impl Answer {
                 code = refused.gate.code();
                 kinds = (code, anthropic_kind(status));
                 details = json!({"gate": code, "in_flight": refused.in_flight, "limit": refused.limit});
+                if let (Gate::ContextWindow, Some(details)) = (refused.gate, details.as_object_mut()) {
+                    details.insert("header".to_owned(), Json::from(CONTEXT_WINDOW.as_str()));
+                }
                 refused.detail.clone().into_owned()
             }
             Error::BackendUnreachable => {
@@ -98,6 +111,19 @@ impl Answer {
             Error::BackendSilent => {
                 (status, kinds, code) = (StatusCode::GATEWAY_TIMEOUT, UPSTREAM, "backend_timeout");
                 "the backend did not answer in time".to_owned()
+            }
+            Error::BackendBadAnswer { status: answered } => {
+                (status, kinds, code) = (StatusCode::BAD_GATEWAY, UPSTREAM, "backend_bad_answer");
+                details = json!({"backend_status": answered});
+                "the backend did not answer with a list of models".to_owned()
+            }
+            Error::NoModelList => {
+                (status, kinds, code) = (StatusCode::NOT_FOUND, NOT_FOUND, "no_model_list");
+                "the backends of this route have no list of models".to_owned()
+            }
+            Error::ModelNotFound => {
+                (status, kinds, code) = (StatusCode::NOT_FOUND, NOT_FOUND, "model_not_found");
+                "no backend of this route has a model with this id".to_owned()
             }
         };
         Self { status, kinds, code, message, details }
@@ -149,14 +175,22 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
         Error::Unauthorized => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        Error::BadHost => {
+            // What follows on the connection may not be what the client thinks it is.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         Error::NoRoute
         | Error::NoDefaultRoute
         | Error::BadPath
+        | Error::InvalidContextWindow(_)
         | Error::BodyTooLarge { .. }
         | Error::BodyTimeout
         | Error::BodyBroken
         | Error::BackendUnreachable
-        | Error::BackendSilent => {}
+        | Error::BackendSilent
+        | Error::BackendBadAnswer { .. }
+        | Error::NoModelList
+        | Error::ModelNotFound => {}
     }
     response
 }

@@ -4,14 +4,17 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, Version};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use router_policy::header::context_window;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
 
@@ -21,7 +24,7 @@ use super::error_response::{self, Shape};
 use super::id::RequestIds;
 use super::routed::{Choice, Routed};
 use super::tally::Tally;
-use super::{auth, body, health, route, session};
+use super::{auth, body, health, host, models, route, session, upload};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
 use crate::coordinate::{Admission, Ask, Lease, Reservation};
@@ -63,21 +66,24 @@ pub(crate) async fn handle(
     client_ip: HeaderValue,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    if let Some(answer) = health::answer(request.uri().path(), || proxy.readiness.check()) {
+    let has_host = host::check(request.version(), request.headers()).is_ok();
+    if has_host && let Some(answer) = health::answer(request.uri().path(), || proxy.readiness.check()) {
         return Ok(answer.map(ResponseBody::Own));
     }
     let request_id = proxy.request_ids.of(request.headers());
+    let is_head = request.method() == Method::HEAD;
     let mut exchange = Exchange {
         proxy: &proxy,
         routed: Routed::default(),
         tally: Tally::new(Arc::clone(&proxy.metrics)),
         shape: Shape::OpenAi,
+        has_left: Arc::default(),
     };
     // In a box of its own, so that a stream does not hold on to the room that was needed before its head.
     let answered = Box::pin(exchange.run(request, &client_ip, &request_id)).await;
-    let Exchange { routed, mut tally, shape, .. } = exchange;
+    let Exchange { routed, mut tally, shape, has_left, .. } = exchange;
     let mut response = match answered {
-        Ok(Answer { response, conn, lease, silence }) => {
+        Ok(Reply::Backend(Answer { response, conn, lease, silence })) => {
             tally.answered(response.status());
             let (mut head, incoming) = response.into_parts();
             headers::for_client(&mut head.headers);
@@ -91,18 +97,36 @@ pub(crate) async fn handle(
                 poll_fn(|cx| parts.take().map_or(Poll::Pending, |parts| Poll::Ready(UpstreamBody::new(parts, cx))));
             Response::from_parts(head, ResponseBody::Upstream(body.await))
         }
+        Ok(Reply::Own(response)) => {
+            tally.answered(response.status());
+            own(response, is_head)
+        }
         Err(error) => {
             if let Error::Refused(refused) = &error {
                 tally.route.refused(refused.gate);
             }
-            let response = error_response::render(&error, shape).map(ResponseBody::Own);
-            tally.answered(response.status());
-            response
+            let response = error_response::render(&error, shape);
+            // A client that broke off its upload is not there to read this, and is counted as one that left.
+            if error != Error::BodyBroken || !has_left.load(Ordering::Relaxed) {
+                tally.answered(response.status());
+            }
+            own(response, is_head)
         }
     };
     routed.write(response.headers_mut());
     response.headers_mut().insert(REQUEST_ID, request_id);
     Ok(response)
+}
+
+/// An answer made here. For HEAD only its head is sent, the length of the rest stated; not every version of HTTP sees to
+/// that by itself.
+fn own(mut response: Response<Full<Bytes>>, is_head: bool) -> Response<ResponseBody> {
+    if is_head {
+        let length = response.body().size_hint().lower();
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
+        *response.body_mut() = Full::default();
+    }
+    response.map(ResponseBody::Own)
 }
 
 /// One request on its way; what it leaves behind goes into the answer's headers.
@@ -111,6 +135,14 @@ struct Exchange<'a> {
     routed: Routed,
     tally: Tally,
     shape: Shape,
+    /// The client broke off its upload.
+    has_left: Arc<AtomicBool>,
+}
+
+/// Who answers.
+enum Reply {
+    Backend(Answer),
+    Own(Response<Full<Bytes>>),
 }
 
 /// A backend's answer, up to its head.
@@ -128,11 +160,14 @@ impl Exchange<'_> {
         request: Request<Incoming>,
         client_ip: &HeaderValue,
         request_id: &HeaderValue,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Reply, Error> {
         let (mut head, incoming) = request.into_parts();
+        let incoming = upload::watched(incoming, Arc::clone(&self.has_left));
         // 1. Which route.
-        let parsed = route::parse(head.uri.path())?;
-        self.shape = Shape::of(parsed.inner);
+        let parsed = route::parse(head.uri.path());
+        self.shape = parsed.as_ref().map_or(Shape::OpenAi, |parsed| Shape::of(parsed.inner));
+        host::check(head.version, &head.headers)?;
+        let parsed = parsed?;
         let snapshot = self.proxy.snapshots.load().ok_or(Error::NotReady)?;
         let route = parsed.find(&snapshot)?;
         self.tally.route = Arc::clone(&route.metrics);
@@ -143,6 +178,19 @@ impl Exchange<'_> {
         body::check_stated_length(&head.headers, limit)?;
         let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
         let key_id = key_id.as_deref().unwrap_or_default();
+        let context_window = context_window(&head.headers);
+        let wanted = models::Wanted::of(&head.method, parsed.inner);
+        if context_window.is_err() || wanted.is_some() {
+            // No body is read, so the session is what the headers say.
+            self.routed.session = session::identify(&route, &snapshot, &head.headers, &[], key_id).session;
+        }
+        let context_window = context_window?;
+        if let Some(wanted) = wanted {
+            drop(snapshot);
+            headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, 0);
+            let question = models::Question::new(wanted, context_window, &uri, head.headers);
+            return models::answer(self.proxy, &route, &question).await.map(Reply::Own);
+        }
         let mut ask = Ask {
             route: route.name.clone(),
             model: String::new(),
@@ -150,14 +198,18 @@ impl Exchange<'_> {
             key_id: key_id.to_owned(),
             body_bytes: 0,
             stream: false,
-            context_tokens: 0,
+            context_tokens: context_window.unwrap_or(0),
             tried: Vec::new(),
             queue_timeout: route.options.queue_timeout,
             waited: Duration::ZERO,
         };
         // 3. Whose turn it is. A body that takes time occupies a slot for that time.
         let intake = Intake::new(incoming, limit, self.proxy.config.body_timeout);
-        let (body, reservation) = self.take_in(intake, &mut ask).await?;
+        let taken_in = self.take_in(intake, &mut ask).await;
+        if taken_in.is_err() {
+            self.routed.session = session::identify(&route, &snapshot, &head.headers, &[], key_id).session;
+        }
+        let (body, reservation) = taken_in?;
         let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
         drop(snapshot);
         ask.model = identity.model;
@@ -167,17 +219,18 @@ impl Exchange<'_> {
         if identity.session.is_none() {
             route.metrics.keyless.inc();
         }
+        route.metrics.session_ids_too_long.inc_by(identity.too_long.into());
         self.routed.session = identity.session;
         // 4. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
-        self.proxy_to_backend(&route, ask, reservation, &outbound).await
+        self.proxy_to_backend(&route, ask, reservation, &outbound).await.map(Reply::Backend)
     }
 
     /// Reads the body, with a slot taken unless it is in at once (gateway.md §1).
     async fn take_in(
         &mut self,
-        mut intake: Intake<Incoming>,
+        mut intake: Intake<impl Body<Data = Bytes> + Unpin>,
         ask: &mut Ask,
     ) -> Result<(Bytes, Option<Reservation>), Error> {
         if intake.is_in_at_once().await? {
@@ -220,7 +273,8 @@ impl Exchange<'_> {
             let target = Target {
                 backend: &lease.backend,
                 host: &backend.host,
-                dp_rank: lease.dp_rank,
+                // Engines that schedule their own ranks are sent none, whatever a grant says.
+                dp_rank: lease.dp_rank.filter(|_| !route.options.backend_managed_affinity),
                 connect_timeout: route.options.connect_timeout,
             };
             let sent = outbound.send(&self.proxy.pool, target, &mut silence, &self.proxy.metrics).await;

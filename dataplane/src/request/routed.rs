@@ -1,4 +1,5 @@
-//! The `X-Routed-*` headers: who answered, why, after how many tries (rulings §4).
+//! The `X-Routed-*` headers: who answered, why, after how many tries (rulings §4). On each answer of a route; `Mode` and
+//! `Peer` only when a backend was chosen, `Session` only when the request got far enough for it to be known.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use router_proto::v1::Mode;
@@ -17,7 +18,7 @@ pub(crate) struct Routed {
     pub(crate) session: Option<Session>,
     /// Set once there was a lease.
     pub(crate) choice: Option<Choice>,
-    /// `expose_routed`
+    /// `expose_routed`; false while the route isn't known.
     pub(crate) is_exposed: bool,
 }
 
@@ -49,7 +50,7 @@ impl Routed {
         if let Some(choice) = &self.choice {
             headers.insert(MODE, HeaderValue::from_static(choice.mode.word()));
             headers.insert(PEER, choice.peer.clone());
-            headers.insert(RETRIES, HeaderValue::from(choice.retries));
         }
+        headers.insert(RETRIES, HeaderValue::from(self.choice.as_ref().map_or(0, |choice| choice.retries)));
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Identity {
     pub(crate) model: String,
     /// Whether the body asks for a stream.
     pub(crate) stream: bool,
+    /// Session ids that were passed over for their length.
+    pub(crate) too_long: u32,
 }
 
 /// A session, by its one-way name.
@@ -39,8 +41,8 @@ pub(crate) fn identify(
     key_id: &str,
 ) -> Identity {
     let peek = may_be_json(headers, body).then(|| Peek::read(body)).flatten();
-    let session = snapshot.fingerprinter.as_ref().and_then(|fingerprinter| {
-        let found = route.options.session_sources.find(headers, peek.as_ref())?;
+    let search = route.options.session_sources.search(headers, peek.as_ref());
+    let session = snapshot.fingerprinter.as_ref().zip(search.found).and_then(|(fingerprinter, found)| {
         Some(Session {
             fingerprint: fingerprinter.fingerprint(key_id, &found.id),
             source: HeaderValue::from_str(found.source).ok()?,
@@ -51,6 +53,7 @@ pub(crate) fn identify(
         session,
         model: model.unwrap_or_default().into_owned(),
         stream: peek.is_some_and(|peek| peek.wants_stream()),
+        too_long: search.too_long,
     }
 }
 

@@ -24,18 +24,26 @@ pub(crate) struct RouteEntry {
     pub(crate) options: RouteOptions,
     /// Headers that name a session: the route's own and all known ones. No backend sees them.
     pub(crate) session_headers: Vec<HeaderName>,
-    /// By `host:port`.
-    backends: HashMap<String, BackendEntry>,
+    /// In the order of the document.
+    pub(crate) backends: Vec<BackendEntry>,
+    /// `host:port` → its place in `backends`.
+    places: HashMap<Arc<str>, usize>,
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
-/// What the proxy says about a backend.
+/// What a replica knows about a backend.
 #[derive(Debug, Clone)]
 pub(crate) struct BackendEntry {
+    /// `host:port`
+    pub(crate) address: Arc<str>,
     /// `Host` upstream.
     pub(crate) host: HeaderValue,
     /// `X-Routed-Peer`: the backend's name, or its address.
     pub(crate) peer: HeaderValue,
+    /// Nothing stood in its way when the control plane said so last.
+    pub(crate) is_admitted: bool,
+    /// The context window in tokens that it is known to have.
+    pub(crate) context_limit: Option<u64>,
 }
 
 impl RouteEntry {
@@ -49,21 +57,25 @@ impl RouteEntry {
                 session_headers.push(name);
             }
         }
-        let backends = spec
-            .backends
-            .iter()
-            .map(|backend| {
-                let entry = BackendEntry::new(backend.id.as_str(), backend.name.as_deref());
-                (backend.id.as_str().to_owned(), entry)
+        // Each backend of the spec was made of the message's at the same place.
+        let stated = spec.backends.iter().zip(&message.backends);
+        let backends: Vec<BackendEntry> = stated
+            .map(|(backend, stated)| BackendEntry {
+                is_admitted: stated.condition.is_none_or(|condition| !is_in_the_way(condition)),
+                context_limit: backend.context_limit,
+                ..BackendEntry::new(backend.id.as_str(), backend.name.as_deref())
             })
             .collect();
+        let places =
+            backends.iter().enumerate().map(|(place, backend)| (Arc::clone(&backend.address), place)).collect();
         let metrics = metrics.route(&spec.name);
-        Ok(Self { name: spec.name, is_default: spec.is_default, options, session_headers, backends, metrics })
+        Ok(Self { name: spec.name, is_default: spec.is_default, options, session_headers, backends, places, metrics })
     }
 
     /// The backend of a grant. One that the snapshot doesn't know yet (the grant was faster) goes by its address.
     pub(crate) fn backend(&self, address: &str) -> BackendEntry {
-        self.backends.get(address).cloned().unwrap_or_else(|| BackendEntry::new(address, None))
+        let known = self.places.get(address).and_then(|place| self.backends.get(*place));
+        known.cloned().unwrap_or_else(|| BackendEntry::new(address, None))
     }
 }
 
@@ -71,8 +83,14 @@ impl BackendEntry {
     fn new(address: &str, name: Option<&str>) -> Self {
         let host = HeaderValue::from_str(address).unwrap_or(HeaderValue::from_static("backend"));
         let peer = name.and_then(|name| HeaderValue::from_str(name).ok()).unwrap_or_else(|| host.clone());
-        Self { host, peer }
+        Self { address: address.into(), host, peer, is_admitted: false, context_limit: None }
     }
+}
+
+/// Whether the backend is kept from new requests.
+fn is_in_the_way(condition: v1::Condition) -> bool {
+    let v1::Condition { unhealthy, draining, banned, removed } = condition;
+    unhealthy || draining || banned || removed
 }
 
 /// One moment's configuration.
@@ -235,6 +253,38 @@ mod tests {
 
         let third = second.apply(&v1::Snapshot { version: 1, full: true, ..Default::default() }, &metrics);
         assert!(third.default_route().is_none() && !third.has_keys());
+    }
+
+    #[test]
+    fn backends_keep_their_order_and_only_those_with_nothing_in_their_way_are_admitted() {
+        let none = v1::Condition::default();
+        let conditions = [
+            None,
+            Some(none),
+            Some(v1::Condition { unhealthy: true, ..none }),
+            Some(v1::Condition { draining: true, ..none }),
+            Some(v1::Condition { banned: true, ..none }),
+            Some(v1::Condition { removed: true, ..none }),
+        ];
+        let mut message = route("a", false);
+        message.backends = (1_u64..)
+            .zip(conditions)
+            .map(|(number, condition)| v1::Backend {
+                address: format!("h:{number}"),
+                condition,
+                context_limit: number - 1,
+                ..Default::default()
+            })
+            .collect();
+        let entry = RouteEntry::new(&message, &Metrics::new()).unwrap();
+        let shown: Vec<_> = entry
+            .backends
+            .iter()
+            .map(|backend| (backend.address.as_ref(), backend.is_admitted, backend.context_limit))
+            .collect();
+        assert_eq!(shown[..3], [("h:1", true, None), ("h:2", true, Some(1)), ("h:3", false, Some(2))]);
+        assert!(shown[3..].iter().all(|(_, is_admitted, _)| !is_admitted));
+        assert_eq!(entry.backend("h:2").context_limit, Some(1));
     }
 
     #[test]

@@ -34,7 +34,7 @@ async fn a_client_that_leaves_the_queue_is_taken_out_of_it() {
     let replica = Replica::start(&control, &[]).await;
     control.hello().await;
     let mut client = connect(replica.addr).await;
-    client.write(get("/v1/models")).await;
+    client.write(get("/v1/x")).await;
     let (op, _) = control.acquire().await;
     drop(client);
     match control.next().await.1 {
@@ -90,7 +90,7 @@ async fn an_operation_that_the_control_plane_does_not_know_is_a_503() {
     let replica = Replica::start(&control, &[]).await;
     control.hello().await;
     let mut client = connect(replica.addr).await;
-    client.write(get("/v1/models")).await;
+    client.write(get("/v1/x")).await;
     let (op, _) = control.acquire().await;
     control.send(op, v1::server_op::Kind::Unsupported(v1::Unsupported {}));
     assert_eq!(client.message().await.header("x-router-refused"), Some("control_plane_unavailable"));

@@ -76,7 +76,7 @@ async fn keys_are_needed_once_one_exists_and_revoking_takes_effect() {
     control.hello().await;
     let mut client = connect(replica.addr).await;
     // The control: without keys, loopback is open.
-    client.write(get("/v1/models")).await;
+    client.write(get("/v1/x")).await;
     let (mut upstream, _) = backend.request().await;
     upstream.answer("{}").await;
     assert_eq!(client.message().await.status(), 200);
@@ -88,7 +88,7 @@ async fn keys_are_needed_once_one_exists_and_revoking_takes_effect() {
         snapshot.keys = vec![v1::Key { id: "k1".into(), name: "one".into(), sha256 }];
     });
     replica.sees_snapshot(2).await;
-    assert_eq!(call(replica.addr, &get("/v1/models")).await.status(), 401);
+    assert_eq!(call(replica.addr, &get("/v1/x")).await.status(), 401);
     for (header, value) in [("Authorization", "Bearer sk-2"), ("x-api-key", "sk-2"), ("Authorization", "Basic sk-1")] {
         let answer = call(replica.addr, &post("/v1/x", &[(header, value)], "")).await;
         let json: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();

@@ -21,7 +21,7 @@ async fn not_ready_before_welcome_and_nothing_is_sent() {
     assert!(answer.text().contains("reason"));
     assert_eq!(call(replica.admin, &get("/healthz")).await.status(), 200);
     let mut client = connect(replica.addr).await;
-    client.write(get("/v1/models")).await;
+    client.write(get("/v1/x")).await;
     assert!(control.unread().is_empty());
     assert!(ready.try_recv().is_err());
     // Welcome after all: the request that waited goes out.
@@ -59,7 +59,7 @@ async fn without_a_link_the_queue_timeout_ends_the_wait() {
     control.hello().await;
     control.open(false);
     control.cut();
-    let answer = call(replica.addr, &get("/v1/models")).await;
+    let answer = call(replica.addr, &get("/v1/x")).await;
     assert_eq!((answer.status(), answer.header("retry-after")), (503, Some("1")));
     assert_eq!(answer.header("x-router-refused"), Some("control_plane_unavailable"));
     // A short loss is no reason to be taken out; a long one is.

@@ -102,9 +102,9 @@ async fn malformed_json_goes_on_unchanged_without_a_session() {
 async fn any_method_head_and_no_content() {
     let (mut control, backend, replica) = one_backend().await;
     let mut wire = connect(replica.addr).await;
-    wire.write("HEAD /v1/models HTTP/1.1\r\nHost: r\r\n\r\n").await;
+    wire.write("HEAD /v1/x HTTP/1.1\r\nHost: r\r\n\r\n").await;
     let (mut upstream, request) = backend.request().await;
-    assert_eq!(request.first_line, "HEAD /v1/models HTTP/1.1");
+    assert_eq!(request.first_line, "HEAD /v1/x HTTP/1.1");
     assert_eq!(request.header("content-length"), None);
     upstream.write("HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n").await;
     assert_eq!(wire.head().await.header("content-length"), Some("77"));
@@ -123,11 +123,11 @@ async fn any_method_head_and_no_content() {
 async fn an_idle_connection_is_used_again_and_a_dead_one_replaced() {
     let (mut control, backend, replica) = one_backend().await;
     let mut wire = connect(replica.addr).await;
-    wire.write(get("/v1/models")).await;
+    wire.write(get("/v1/x")).await;
     let (mut upstream, _) = backend.request().await;
     upstream.answer("1").await;
     assert_eq!(wire.message().await.text(), "1");
-    wire.write(get("/v1/models")).await;
+    wire.write(get("/v1/x")).await;
     upstream.message().await;
     upstream.answer("2").await;
     assert_eq!(wire.message().await.text(), "2");
@@ -188,7 +188,7 @@ async fn nothing_of_the_routing_shows_when_the_route_says_so() {
     });
     replica.sees_snapshot(3).await;
     let mut wire = connect(replica.addr).await;
-    wire.write(get("/v1/models")).await;
+    wire.write(get("/v1/x")).await;
     let (mut upstream, _) = backend.request().await;
     upstream.write("HTTP/1.1 200 OK\r\nX-Routed-Peer: inner\r\nContent-Length: 0\r\n\r\n").await;
     assert!(!wire.message().await.head.contains("x-routed"));

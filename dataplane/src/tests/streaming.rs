@@ -46,7 +46,7 @@ async fn each_chunk_arrives_before_the_next_is_sent() {
     let release = control.release().await;
     assert_eq!(release.outcome(), v1::Outcome::Complete);
     // The connection was given back: another request finds it.
-    client.write(get("/v1/models")).await;
+    client.write(get("/v1/x")).await;
     upstream.message().await;
 }
 
@@ -104,7 +104,7 @@ async fn a_stated_length_that_breaks_off_is_cut_and_a_whole_one_is_not() {
     control.hello().await;
     for (sent, is_whole) in [("0123456789", true), ("01234", false)] {
         let mut client = connect(replica.addr).await;
-        client.write(get("/v1/models")).await;
+        client.write(get("/v1/x")).await;
         let (mut upstream, _) = backend.request().await;
         upstream.write(format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 10\r\n\r\n{sent}")).await;
         let head = client.head().await;

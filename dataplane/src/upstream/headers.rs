@@ -3,7 +3,7 @@
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use router_policy::header::{strip_request, strip_response};
+use router_policy::header::{PassedOn, strip_request, strip_response};
 
 use crate::snapshot::RouteEntry;
 
@@ -25,7 +25,12 @@ pub(crate) fn for_backend(
     // A client that stated a length gets one stated for it, also of nothing.
     let expects_body = matches!(*method, Method::POST | Method::PUT | Method::PATCH);
     let states_length = body_bytes != 0 || headers.contains_key(CONTENT_LENGTH) || expects_body;
-    strip_request(headers, route.session_headers.iter(), route.options.forward_authorization);
+    let passed_on = PassedOn {
+        session_headers: &route.session_headers,
+        credentials: route.options.forward_authorization,
+        affinity: route.options.backend_managed_affinity,
+    };
+    strip_request(headers, passed_on);
     if states_length {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body_bytes));
     }

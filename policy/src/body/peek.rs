@@ -109,32 +109,50 @@ impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for KeySeed<F> {
     }
 }
 
-/// The field of an object; `None` unless `raw` is an object that has it.
+/// The field of an object; `None` unless `raw` is an object that has it. Of a field that stands twice the last counts.
 pub fn field<'a>(raw: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    struct FieldVisitor<'n>(&'n str);
+    let mut found = None;
+    each_field(raw.get(), name, |value| found = Some(value))?;
+    found
+}
 
-    impl<'de> Visitor<'de> for FieldVisitor<'_> {
-        type Value = Option<&'de RawValue>;
+/// Every value that an object has under this name, in order; `None` unless `text` is one JSON object.
+pub fn fields<'a>(text: &'a str, name: &str) -> Option<Vec<&'a RawValue>> {
+    let mut found = Vec::new();
+    each_field(text, name, |value| found.push(value))?;
+    Some(found)
+}
+
+fn each_field<'a>(text: &'a str, name: &str, take: impl FnMut(&'a RawValue)) -> Option<()> {
+    struct FieldVisitor<'n, F>(&'n str, F);
+
+    impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for FieldVisitor<'_, F> {
+        type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str("an object")
         }
 
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut found = None;
+        fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
             while let Some(is_it) = map.next_key_seed(KeySeed(|key: &str| key == self.0))? {
                 if is_it {
-                    found = Some(map.next_value()?);
+                    (self.1)(map.next_value()?);
                 } else {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
-            Ok(found)
+            Ok(())
         }
     }
 
-    let mut json = serde_json::Deserializer::from_str(raw.get());
-    Deserializer::deserialize_map(&mut json, FieldVisitor(name)).ok().flatten()
+    let mut json = serde_json::Deserializer::from_str(text);
+    Deserializer::deserialize_map(&mut json, FieldVisitor(name, take)).ok()?;
+    json.end().ok()
+}
+
+/// The items of a list, in order; `None` unless it is one.
+pub fn items(raw: &RawValue) -> Option<Vec<&RawValue>> {
+    serde_json::from_str(raw.get()).ok()
 }
 
 /// A JSON string's text, borrowed when it has no escapes.

@@ -54,6 +54,15 @@ pub struct Found<'a> {
     pub source: &'a str,
 }
 
+/// What a look through the sources comes to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Search<'a> {
+    /// The first acceptable id.
+    pub found: Option<Found<'a>>,
+    /// Ids that stood before it and are longer than [`MAX_ID_CHARS`]; each was passed over (rulings §2).
+    pub too_long: u32,
+}
+
 /// A route's sources, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceList {
@@ -86,9 +95,25 @@ impl SourceList {
         })
     }
 
-    /// Looks through the sources in order.
+    /// The first acceptable id.
     pub fn find<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Option<Found<'a>> {
-        self.sources.iter().find_map(|source| source.read(headers, body))
+        self.search(headers, body).found
+    }
+
+    /// Looks through the sources in order.
+    pub fn search<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Search<'a> {
+        let mut too_long = 0;
+        let found = self.sources.iter().find_map(|source| {
+            let found = source.read(headers, body).filter(|found| !is_blank(&found.id))?;
+            // A message is of any length: it is no id.
+            let is_id = *source != Source::FirstUserMessage;
+            if is_id && is_too_long(&found.id) {
+                too_long += 1;
+                return None;
+            }
+            Some(found)
+        });
+        Search { found, too_long }
     }
 }
 
@@ -118,14 +143,14 @@ impl Source {
         })
     }
 
+    /// What stands there, acceptable or not.
     fn read<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Option<Found<'a>> {
         if let Self::Header { name, label } = self {
             let mut values = headers.get_all(name).iter();
             let value = values.next()?;
             // A header sent twice names no session (routing.md §4).
             let is_single = values.next().is_none();
-            return (is_single && is_acceptable(value.as_bytes()))
-                .then(|| Found { id: Cow::Borrowed(value.as_bytes()), source: label });
+            return is_single.then(|| Found { id: Cow::Borrowed(value.as_bytes()), source: label });
         }
         let body = body?;
         let (id, source) = match self {
@@ -157,7 +182,6 @@ impl Source {
                 if is_empty_content(content) {
                     return None;
                 }
-                // Of any length: it is a message, not an id.
                 return Some(Found { id: Cow::Borrowed(content.get().as_bytes()), source: "body.first_user_message" });
             }
         };
@@ -187,12 +211,13 @@ impl Space {
     }
 }
 
-/// Not blank, and not too long.
-fn is_acceptable(id: &[u8]) -> bool {
-    let is_blank = id.iter().all(|c| matches!(c, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c));
+fn is_blank(id: &[u8]) -> bool {
+    id.iter().all(|c| matches!(c, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c))
+}
+
+fn is_too_long(id: &[u8]) -> bool {
     // Continuation bytes do not start a character.
-    let chars = id.iter().filter(|c| **c & 0xc0 != 0x80).count();
-    !is_blank && chars <= MAX_ID_CHARS
+    id.iter().filter(|c| **c & 0xc0 != 0x80).count() > MAX_ID_CHARS
 }
 
 /// A message that says nothing names no session: all such clients would be one.
@@ -201,18 +226,17 @@ fn is_empty_content(content: &RawValue) -> bool {
 }
 
 fn text(raw: &RawValue) -> Option<Cow<'_, [u8]>> {
-    let id = match peek::string(raw)? {
+    Some(match peek::string(raw)? {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
-    };
-    is_acceptable(&id).then_some(id)
+    })
 }
 
 /// A number's literal text is kept: ids differ where a float would not (payloads.md §2.1).
 fn text_or_number(raw: &RawValue) -> Option<Cow<'_, [u8]>> {
     let literal = raw.get();
     if literal.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
-        return is_acceptable(literal.as_bytes()).then_some(Cow::Borrowed(literal.as_bytes()));
+        return Some(Cow::Borrowed(literal.as_bytes()));
     }
     text(raw)
 }

@@ -107,6 +107,48 @@ fn values_that_name_no_session() {
 }
 
 #[test]
+fn rulings_2_a_blank_or_too_long_id_is_passed_over_and_the_long_one_counted() {
+    let long = "x".repeat(257);
+    let json_long = format!(r#"{{\"session_id\": \"{long}\"}}"#);
+    let rows = [
+        // Each body source, with the next one in order to fall back on.
+        (format!(r#"{{"metadata": {{"session_id": "{long}"}}, "litellm_metadata": {{"session_id": "n"}}}}"#), 1),
+        (format!(r#"{{"metadata": {{"user_id": {{"session_id": "{long}"}}}}, "user": "n"}}"#), 1),
+        // The text that holds it is too long as a plain id, too.
+        (format!(r#"{{"metadata": {{"user_id": "{json_long}"}}, "user": "n"}}"#), 2),
+        (format!(r#"{{"litellm_metadata": {{"user_id": "{long}"}}, "user": "n"}}"#), 1),
+        (format!(r#"{{"metadata": {{"session_id": {}}}, "user": "n"}}"#, "7".repeat(257)), 1),
+        (format!(r#"{{"conversation": {{"id": "{long}"}}, "prompt_cache_key": "n"}}"#), 1),
+        (format!(r#"{{"conversation": "{long}", "prompt_cache_key": "{long}", "user": "n"}}"#), 2),
+        (r#"{"metadata": {"session_id": " \t"}, "litellm_metadata": {"session_id": ""}, "user": "n"}"#.to_owned(), 0),
+        (r#"{"conversation": {"id": " "}, "prompt_cache_key": "\n", "user": "n"}"#.to_owned(), 0),
+        // What stands after the id that counts is not looked at.
+        (format!(r#"{{"prompt_cache_key": "n", "user": "{long}"}}"#), 0),
+    ];
+    for (body, too_long) in &rows {
+        let (list, headers) = (all(), HeaderMap::new());
+        let peek = Peek::read(body.as_bytes());
+        let search = list.search(&headers, peek.as_ref());
+        assert_eq!(search.found.unwrap().id.as_ref(), b"n", "{body}");
+        assert_eq!(search.too_long, *too_long, "{body}");
+    }
+    let header = HeaderMap::from_iter([(HeaderName::from_static("x-session-affinity"), long.parse().unwrap())]);
+    let peek = Peek::read(br#"{"user": "n"}"#);
+    let list = all();
+    let search = list.search(&header, peek.as_ref());
+    assert_eq!((search.found.unwrap().source, search.too_long), ("body.user", 1));
+    // 256 characters are no more than that, however many bytes they take; a message may be longer.
+    let at_the_bound = format!(r#"{{"user": "{}"}}"#, "é".repeat(256));
+    let message = format!(r#"{{"messages": [{{"role": "user", "content": "{long}"}}]}}"#);
+    for body in [at_the_bound, message] {
+        let peek = Peek::read(body.as_bytes());
+        let headers = HeaderMap::new();
+        let search = list.search(&headers, peek.as_ref());
+        assert!(search.found.is_some() && search.too_long == 0, "{body}");
+    }
+}
+
+#[test]
 fn extra_headers_come_after_the_header_sources() {
     let list = SourceList::new(&["header.x-session-id", "body.user"], &["x-smg-routing-key".to_owned()]);
     let both = headers(&[("x-smg-routing-key", "k"), ("x-session-id", "s")]);
