@@ -173,7 +173,7 @@ impl Fleet {
         });
         match read.await {
             Ok(Ok(keys)) => self.use_file_keys(file, keys),
-            Ok(Err(problems)) => file.bad(&format!("{}: the last good keys stay in force", problems.join("; "))),
+            Ok(Err(problems)) => file.bad(&format!("{}; the last good keys stay in force", problems.join("; "))),
             // Only a shutdown ends it.
             Err(_) => {}
         }
