@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use rand::RngExt as _;
+use router_policy::gateway_file::key_store::MAX_BYTES;
+use router_policy::ids::{KEY_LABEL, is_key_label};
 use router_proto::v1;
 use tokio::task::spawn_blocking;
 
@@ -11,7 +13,7 @@ use super::Fleet;
 use crate::error::AdminError;
 use crate::files::bounded_read::{SHARED_BITS, read_bounded};
 use crate::files::health::FileHealth;
-use crate::files::key_store::{self, FileKey, is_label};
+use crate::files::key_store::{self, FileKey};
 use crate::snapshot::SnapshotHub;
 use crate::store::{KeyRow, StoreError};
 
@@ -97,8 +99,8 @@ fn by_hash(keys: Vec<FileKey>) -> BTreeMap<[u8; 32], FileKey> {
 impl Fleet {
     /// Adds a key by the SHA-256 of its secret.
     pub async fn add_key(&self, name: &str, sha256: &[u8]) -> Result<KeyRow, AdminError> {
-        if !is_label(name) {
-            let problem = "label expected; allowed: 1 to 64 of a-z A-Z 0-9 . _ - @".to_owned();
+        if !is_key_label(name) {
+            let problem = format!("label expected; {KEY_LABEL}");
             return Err(AdminError::Argument { field: "name", problem });
         }
         let sha256: [u8; 32] = sha256.try_into().map_err(|_| AdminError::Argument {
@@ -167,8 +169,7 @@ impl Fleet {
         let path = file.path().to_owned();
         // A large file takes a while to read and to parse.
         let read = spawn_blocking(move || {
-            let bytes =
-                read_bounded(&path, key_store::MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
+            let bytes = read_bounded(&path, MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
             key_store::parse(&bytes)
         });
         match read.await {

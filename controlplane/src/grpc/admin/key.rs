@@ -1,5 +1,6 @@
 //! Keys: add, list, revoke.
 
+use router_policy::ids::hash_prefix;
 use router_proto::v1;
 
 use crate::error::AdminError;
@@ -29,7 +30,7 @@ fn state(key: KnownKey) -> v1::KeyState {
     v1::KeyState {
         id: key.id,
         name: key.name,
-        sha256_prefix: format!("{:08x}", key.sha256.iter().take(4).fold(0, |sum, byte| (sum << 8) | u32::from(*byte))),
+        sha256_prefix: hash_prefix(&key.sha256),
         created_unix_ms: key.created_unix_ms,
         source: key.source.into(),
     }
