@@ -2,10 +2,11 @@
 //! own storage. Where both hold one secret, the database's key has it: the file's takes over when that is revoked.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
 use rand::RngExt as _;
 use router_policy::gateway_file::key_store::MAX_BYTES;
-use router_policy::ids::{KEY_LABEL, is_key_label};
+use router_policy::ids::{KEY_LABEL, hash_prefix, is_key_label};
 use router_proto::v1;
 use tokio::task::spawn_blocking;
 
@@ -18,18 +19,29 @@ use crate::snapshot::SnapshotHub;
 use crate::store::{KeyRow, StoreError};
 
 /// A key that opens the gateway now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KnownKey {
     /// Names it for ever.
     pub id: String,
     /// Its label.
     pub name: String,
-    /// SHA-256 of the secret.
+    /// SHA-256 of the secret. Never shown as a whole.
     pub sha256: [u8; 32],
     /// When it was added; 0 for a key of the file, which does not say.
     pub created_unix_ms: u64,
     /// Where it comes from.
     pub source: v1::KeySource,
+}
+
+impl fmt::Debug for KnownKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownKey")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("sha256_prefix", &hash_prefix(&self.sha256))
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The keys of both sources, and what replicas have been told of them.
