@@ -114,7 +114,7 @@ async fn publish(fleet: Arc<Fleet>, tracker: TaskTracker, shutdown: Cancellation
     let mut deadlines: BTreeMap<RouteName, (Arc<Pool>, CancellationToken)> = BTreeMap::new();
     loop {
         fleet.publish_dirty();
-        let pools = arc_swap::Guard::into_inner(fleet.pools());
+        let pools = fleet.pools();
         deadlines.retain(|name, (known, stop)| {
             let stays = pools.get(name).is_some_and(|pool| Arc::ptr_eq(pool, known));
             if !stays {

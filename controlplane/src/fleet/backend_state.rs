@@ -82,8 +82,9 @@ impl Fleet {
 
     /// The route's pool; that of a removed route while requests are in flight there.
     fn pool_of(&self, route: &RouteName) -> Option<Arc<Pool>> {
-        let pool = self.pools().get(route).cloned();
-        pool.or_else(|| self.closed().get(route).filter(|pool| pool.in_flight() > 0).cloned())
+        let all = self.all_pools();
+        let closed = || all.closed.get(route).filter(|pool| pool.in_flight() > 0);
+        all.open.get(route).or_else(closed).cloned()
     }
 }
 

@@ -9,8 +9,8 @@ use router_policy::route::raw::route_json;
 use router_policy::route::{BackendSpec, RouteChange, RouteSpec, check_all, parse_document};
 use serde_json::Value as Json;
 
-use super::Fleet;
 use super::control_file::{ids, moved};
+use super::{AllPools, Fleet, Pools};
 use crate::error::AdminError;
 use crate::files::control_file::Reading;
 use crate::pool::Pool;
@@ -168,10 +168,10 @@ impl Fleet {
     /// Takes up specs that are stored already; `reading` is what the control file says of its route.
     pub(super) fn use_specs(&self, changes: &[RouteChange], next: &Specs, reading: Option<&Reading>) {
         let _alone = self.publishing.lock();
-        let mut pools = super::Pools::clone(&self.pools.load());
-        let mut closed = super::Pools::clone(&self.closed.load());
+        let before = self.pools.load_full();
+        let (mut pools, mut closed) = (Pools::clone(&before.open), before.closed.clone());
         closed.retain(|_, pool| pool.in_flight() > 0);
-        let mut installed = Vec::new();
+        let (mut installed, mut removed) = (Vec::new(), Vec::new());
         for change in changes {
             self.complaints.lock().remove(&change.route);
             if let Some(spec) = next.get(&change.route) {
@@ -194,14 +194,16 @@ impl Fleet {
                     pool.close();
                     closed.insert(change.route.clone(), pool);
                 }
-                self.hub.remove_route(change.route.as_str());
                 self.prober.forget(&change.route);
+                removed.push(&change.route);
             }
             tracing::info!(route = %change.route, action = ?change.action, "route changed");
         }
-        self.closed.store(Arc::new(closed));
-        self.pools.store(Arc::new(pools));
-        // Told once it is there: whoever hears of a route may ask for it at once.
+        self.pools.store(Arc::new(AllPools { open: Arc::new(pools), closed }));
+        // Told once it is so: whoever hears of a route may ask for it at once.
+        for route in removed {
+            self.hub.remove_route(route.as_str());
+        }
         for pool in installed {
             self.hub.put_route(pool.message());
         }
@@ -212,7 +214,7 @@ impl Fleet {
     /// Publishes what has changed in pools since the last call.
     pub fn publish_dirty(&self) {
         let _alone = self.publishing.lock();
-        for pool in self.pools.load().values() {
+        for pool in self.pools().values() {
             if pool.take_dirty() {
                 self.hub.put_route(pool.message());
             }

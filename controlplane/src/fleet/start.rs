@@ -85,7 +85,6 @@ impl Fleet {
             metrics,
             lease_ttl: parts.lease_ttl,
             pools: ArcSwap::default(),
-            closed: ArcSwap::default(),
             prober: parts.prober,
             keys: Mutex::new(Keys::new(stored.keys, files.key_store.map(|file| file.keys))),
             key_store,
