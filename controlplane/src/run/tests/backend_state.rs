@@ -67,7 +67,12 @@ async fn the_file_says_what_the_pool_is() {
     let last = until(&path, |now| now["backends"].as_object().unwrap().is_empty()).await;
     // Nothing happens any more; it is written all the same.
     until(&path, |now| now["updated_unix_ms"].as_u64() > last["updated_unix_ms"].as_u64()).await;
+    running.one_route().await;
+    until(&path, |now| now["active_port"] == 9).await;
     running.stop().await;
+    let last = until(&path, |_| true).await;
+    assert_eq!((&last["active_ports"], &last["active_port"]), (&serde_json::json!([]), &Json::Null), "it is gone");
+    assert_eq!(last["last_active_port"], 9);
 }
 
 #[tokio::test]
