@@ -34,7 +34,7 @@ impl Fleet {
     /// Applies a document: all of it or, on an error, nothing.
     pub async fn apply(&self, document: &Json, mode: ApplyMode) -> Result<Vec<RouteChange>, AdminError> {
         let wanted = parse_document(document)?;
-        let mut specs = self.specs.lock().await;
+        let mut specs = self.specs_to_change().await;
         let mut next = if mode.prune { Specs::new() } else { specs.clone() };
         for route in wanted {
             if mode.create_only && specs.contains_key(&route.name) {
@@ -51,7 +51,7 @@ impl Fleet {
         route: &str,
         edit: impl FnOnce(&mut RouteSpec) -> Result<(), AdminError>,
     ) -> Result<Vec<RouteChange>, AdminError> {
-        let mut specs = self.specs.lock().await;
+        let mut specs = self.specs_to_change().await;
         let not_found = || AdminError::NotFound { what: "route", name: route.to_owned() };
         let name = RouteName::new(route).map_err(|_| not_found())?;
         let mut spec = RouteSpec::clone(specs.get(&name).ok_or_else(not_found)?);
@@ -63,12 +63,17 @@ impl Fleet {
 
     /// Removes a route.
     pub async fn remove_route(&self, route: &str) -> Result<(), AdminError> {
-        let mut specs = self.specs.lock().await;
+        let mut specs = self.specs_to_change().await;
         let not_found = || AdminError::NotFound { what: "route", name: route.to_owned() };
         let name = RouteName::new(route).map_err(|_| not_found())?;
         let mut next = specs.clone();
         next.remove(&name).ok_or_else(not_found)?;
         self.change_to(&mut specs, next, false).await.map(|_| ())
+    }
+
+    async fn specs_to_change(&self) -> tokio::sync::MutexGuard<'_, Specs> {
+        self.settle_control_file().await;
+        self.specs.lock().await
     }
 
     /// The documents in force, in order of name.
@@ -117,14 +122,13 @@ impl Fleet {
         }
         self.use_specs(&changes, &next, reading.as_ref());
         let before = std::mem::replace(specs, next);
-        if let (Some(control), Some(reading)) = (&self.control, reading) {
+        if let (Some(control), Some(mut reading)) = (&self.control, reading) {
             if let Some(spec) = specs.get(&control.route) {
                 self.note_drains(spec, &reading);
             }
             if let (Some(old), Some(new)) = (before.get(&control.route), specs.get(&control.route)) {
-                self.forget_in_file(specs, &missing(old, new)).await;
+                reading = self.forget_in_file(specs, &missing(old, new)).await.unwrap_or(reading);
             }
-            let reading = control.read().await;
             self.use_reading(control, specs, reading);
         }
         Ok(changes)
@@ -147,21 +151,25 @@ impl Fleet {
             return Ok(None);
         };
         let mut fresh = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
-        let reading = control.edit(|reading| {
+        let edited = control.edit(|reading| {
             fresh.retain(|backend| reading.why_drained(backend).is_some());
-            moved(reading, spec, &fresh, &[])
+            Ok(moved(reading, spec, &fresh, &[]))
         });
-        let reading = reading.await?;
-        Ok(Some((reading, fresh)))
+        let edited = edited.await?;
+        Ok(Some((edited.after, fresh)))
     }
 
-    /// Takes backends that their route does not have out of the control file. One that stays there does no harm: it means no
-    /// backend.
-    async fn forget_in_file(&self, specs: &Specs, left: &[BackendId]) {
-        let Some(control) = &self.control else { return };
-        let Some(spec) = specs.get(&control.route).filter(|_| !left.is_empty()) else { return };
-        if let Err(error) = control.edit(|reading| moved(reading, spec, &[], left)).await {
-            tracing::warn!(%error, "removed backends stay listed in the control file");
+    /// Takes backends that their route does not have out of the control file; what it says then. One that stays there does no
+    /// harm: it means no backend.
+    async fn forget_in_file(&self, specs: &Specs, left: &[BackendId]) -> Option<Reading> {
+        let control = self.control.as_ref()?;
+        let spec = specs.get(&control.route).filter(|_| !left.is_empty())?;
+        match control.edit(|reading| Ok(moved(reading, spec, &[], left))).await {
+            Ok(edited) => Some(edited.after),
+            Err(error) => {
+                tracing::warn!(%error, "removed backends stay listed in the control file");
+                None
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! From the stored state to a running fleet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::control_file::ControlFile;
 use super::keys::Keys;
 use crate::files::FileConfig;
 use crate::files::health::FileHealth;
+use crate::files::private_paths::{Guard, Guarded, Use};
 use crate::metrics::Metrics;
 use crate::pool::Context;
 use crate::probe::schedule::Prober;
@@ -73,9 +74,15 @@ impl Fleet {
             // It was valid when the configuration was checked.
             file.good(unix_ms, "");
         }
-        let control = files.control_file.map(|file| ControlFile::new(file.route, health("control-file", &file.path)));
-        let state_file =
-            files.backend_state.map(|file| StateFile::new(file.route, health("backend-state", &file.path)));
+        let guard = |flag, path: PathBuf, used_as| Guard::new(Guarded { flag, path, used_as }, &files.guarded);
+        let control = files.control_file.map(|file| {
+            let guard = guard("--control-file", file.path.clone(), Use::OwnerWrites);
+            ControlFile::new(file.route, health("control-file", &file.path), guard)
+        });
+        let state_file = files.backend_state.map(|file| {
+            let guard = guard("--backend-state", file.path.clone(), Use::Private);
+            StateFile::new(file.route, health("backend-state", &file.path), guard)
+        });
         let fleet = Self {
             store: parts.store,
             store_health: parts.store_health,

@@ -69,7 +69,7 @@ impl Place {
             files: FileConfig {
                 key_store,
                 control_file: Some(RouteFile { path: self.path("control"), route }),
-                backend_state: None,
+                ..FileConfig::default()
             },
         };
         let (tracker, stop, stop_store) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
@@ -80,7 +80,7 @@ impl Place {
 
 pub(super) struct Still {
     pub fleet: Arc<Fleet>,
-    tracker: TaskTracker,
+    pub tracker: TaskTracker,
     stop: CancellationToken,
     stop_store: CancellationToken,
 }
@@ -111,6 +111,10 @@ impl Still {
     /// The drains in the database once everything that is queued has been written.
     pub(super) async fn stored_drains(&self) -> Vec<String> {
         self.fleet.context.marks.flush(&*self.fleet.store).await;
+        self.drains_in_database().await
+    }
+
+    pub(super) async fn drains_in_database(&self) -> Vec<String> {
         let marks = self.fleet.store.load().await.unwrap().marks;
         let drains = marks.into_iter().filter(|mark| mark.kind == crate::store::MarkKind::Drain);
         let mut names: Vec<String> = drains.map(|mark| mark.backend.to_string()).collect();
