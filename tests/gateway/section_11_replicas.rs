@@ -106,8 +106,11 @@ async fn up_takes_the_reference_s_flags() -> anyhow::Result<()> {
     let wide =
         Chat::of("wide").key("key-one").header("x-model-context-window", "32768").send(&client, replica).await?.ok()?;
     assert_eq!(wide.peer(), engines[1].address().to_string());
-    let state: Json = serde_json::from_str(&std::fs::read_to_string(at("backend-state.json"))?)?;
-    assert_eq!(state["backends"].as_object().map(serde_json::Map::len), Some(3), "{state}");
+    let told = || async {
+        let state: Json = serde_json::from_str(&std::fs::read_to_string(at("backend-state.json"))?)?;
+        Ok((state["backends"].as_object().map(serde_json::Map::len) == Some(3)).then_some(()))
+    };
+    until("the state file tells of every backend", Duration::from_secs(1), told).await?;
 
     // The other door, and the flag as an option.
     ctl.ok(&["undrain", "--port", &ports[2].to_string()]).await?;

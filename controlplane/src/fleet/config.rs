@@ -171,6 +171,7 @@ impl Fleet {
         let mut pools = super::Pools::clone(&self.pools.load());
         let mut closed = super::Pools::clone(&self.closed.load());
         closed.retain(|_, pool| pool.in_flight() > 0);
+        let mut installed = Vec::new();
         for change in changes {
             self.complaints.lock().remove(&change.route);
             if let Some(spec) = next.get(&change.route) {
@@ -186,8 +187,8 @@ impl Fleet {
                     Some(reading) => pool.install_with(Arc::clone(spec), Some(&|id| reading.why_drained(id))),
                     None => pool.install(Arc::clone(spec)),
                 }
-                self.hub.put_route(pool.message());
                 self.prober.follow(pool);
+                installed.push(Arc::clone(pool));
             } else {
                 if let Some(pool) = pools.remove(&change.route) {
                     pool.close();
@@ -200,6 +201,10 @@ impl Fleet {
         }
         self.closed.store(Arc::new(closed));
         self.pools.store(Arc::new(pools));
+        // Told once it is there: whoever hears of a route may ask for it at once.
+        for pool in installed {
+            self.hub.put_route(pool.message());
+        }
         // Once more: a pool that woke the publisher before this line was not in its list yet.
         self.context.publish.notify_one();
     }
