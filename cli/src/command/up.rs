@@ -177,6 +177,8 @@ impl UpArgs {
             ("http-listen", self.http_listen.to_string().into()),
             // UTF-8, or it had been refused.
             ("database-url", database_url(&database.to_string_lossy()).into()),
+            // Stated, or a stray variable of the environment would name another.
+            ("gateway-route", ROUTE.into()),
         ];
         own.into_iter().chain(self.files.flags()).collect()
     }
