@@ -44,6 +44,15 @@ impl fmt::Debug for KnownKey {
     }
 }
 
+/// A key that was revoked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevokedKey {
+    /// As it was.
+    pub key: KeyRow,
+    /// Why its secret is valid all the same, and what ends it; empty when it is not.
+    pub note: String,
+}
+
 /// The keys of both sources, and what replicas have been told of them.
 pub(super) struct Keys {
     database: BTreeMap<String, KeyRow>,
@@ -142,7 +151,7 @@ impl Fleet {
     }
 
     /// Revokes a key of the database by id or name; replicas hear of it at once.
-    pub async fn revoke_key(&self, wanted: &str) -> Result<KeyRow, AdminError> {
+    pub async fn revoke_key(&self, wanted: &str) -> Result<RevokedKey, AdminError> {
         let found = self.keys.lock().database.values().find(|key| key.id == wanted || key.name == wanted).cloned();
         let Some(key) = found else {
             return Err(self.not_revocable(wanted));
@@ -151,17 +160,23 @@ impl Fleet {
         let mut keys = self.keys.lock();
         keys.database.remove(&key.id);
         keys.tell(&self.hub);
-        let file_key = keys.file.get(&key.sha256).map(|key| key.id.clone());
+        let file_key = keys.file.get(&key.sha256).cloned();
         drop(keys);
         tracing::info!(key = key.id, name = key.name, "key revoked");
-        if let Some(file_key) = file_key {
-            tracing::warn!(
-                key = key.id,
-                file_key,
-                "the secret of a revoked key stands in the key store file too and stays valid; set its `active` to false there"
-            );
+        let note = file_key.map(|file_key| self.still_valid(&file_key)).unwrap_or_default();
+        if !note.is_empty() {
+            tracing::warn!(key = key.id, note, "the secret of a revoked key stays valid");
         }
-        Ok(key)
+        Ok(RevokedKey { key, note })
+    }
+
+    /// A secret that was revoked in the database and stands in the file too.
+    fn still_valid(&self, file_key: &FileKey) -> String {
+        let path = self.key_store.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        format!(
+            "its secret is active in the key store file too and stays valid, as key '{}' ({}); set `active: false` for it in {path}",
+            file_key.name, file_key.id
+        )
     }
 
     fn not_revocable(&self, wanted: &str) -> AdminError {

@@ -4,7 +4,7 @@ use router_policy::ids::hash_prefix;
 use router_proto::v1;
 
 use crate::error::AdminError;
-use crate::fleet::{Fleet, KnownKey};
+use crate::fleet::{Fleet, KnownKey, RevokedKey};
 use crate::store::KeyRow;
 
 pub(super) async fn add(fleet: &Fleet, request: &v1::AddKeyRequest) -> Result<v1::AddKeyReply, AdminError> {
@@ -17,8 +17,8 @@ pub(super) fn list(fleet: &Fleet) -> v1::ListKeysReply {
 }
 
 pub(super) async fn revoke(fleet: &Fleet, request: &v1::RevokeKeyRequest) -> Result<v1::RevokeKeyReply, AdminError> {
-    let key = fleet.revoke_key(&request.key).await?;
-    Ok(v1::RevokeKeyReply { key: Some(stored(key)) })
+    let RevokedKey { key, note } = fleet.revoke_key(&request.key).await?;
+    Ok(v1::RevokeKeyReply { key: Some(stored(key)), note })
 }
 
 fn stored(key: KeyRow) -> v1::KeyState {
