@@ -72,15 +72,15 @@ impl BackendStates {
                 (name.clone(), json!({"healthy": healthy, "draining": draining, "inflight": inflight}))
             })
             .collect();
-        let object = json!({
-            "backends": backends,
-            "active_ports": self.active_ports,
-            "active_port": self.active_port,
-            "updated_unix_ms": updated_unix_ms,
-        });
-        let Some(port) = self.last_active_port else { return format!("{object}\n") };
-        let Json::Object(mut fields) = object else { return String::new() };
-        fields.insert("last_active_port".to_owned(), port.into());
+        let mut fields = Map::new();
+        let mut field = |name: &str, value: Json| fields.insert(name.to_owned(), value);
+        field("backends", Json::Object(backends));
+        field("active_ports", json!(self.active_ports));
+        field("active_port", json!(self.active_port));
+        field("updated_unix_ms", json!(updated_unix_ms));
+        if let Some(port) = self.last_active_port {
+            field("last_active_port", json!(port));
+        }
         format!("{}\n", Json::Object(fields))
     }
 }
