@@ -7,6 +7,7 @@ mod config;
 mod control_file;
 mod doors;
 mod hello;
+mod key_store;
 mod keys;
 mod start;
 
@@ -78,7 +79,7 @@ pub struct Fleet {
     pools: ArcSwap<AllPools>,
     prober: Prober,
     keys: Mutex<keys::Keys>,
-    key_store: Option<FileHealth>,
+    key_store: Option<key_store::KeyStore>,
     control: Option<control_file::ControlFile>,
     backend_state: Option<backend_state::StateFile>,
     /// The specs in force. Held over the whole of a change, also of marks and of the control file, so that changes follow each
@@ -138,7 +139,8 @@ impl Fleet {
     pub fn files(&self) -> Vec<router_proto::v1::FileState> {
         let control = self.control.as_ref().map(|control| &control.health);
         let state = self.backend_state.as_ref().map(|state| &state.health);
-        [self.key_store.as_ref(), control, state].into_iter().flatten().map(FileHealth::message).collect()
+        let keys = self.key_store.as_ref().map(|file| &file.health);
+        [keys, control, state].into_iter().flatten().map(FileHealth::message).collect()
     }
 
     /// What was wrong with a route's stored document.

@@ -1,6 +1,8 @@
 //! The keys of the key store file (gateway.md §6): its active records, each with an id that never changes. The format is
 //! [`router_policy::gateway_file::key_store`].
 
+pub mod look;
+
 use std::fmt;
 
 use router_policy::gateway_file::key_store;

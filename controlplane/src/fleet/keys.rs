@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
 use rand::RngExt as _;
-use router_policy::gateway_file::key_store::MAX_BYTES;
 use router_policy::ids::{KEY_LABEL, hash_prefix, is_key_label};
 use router_proto::v1;
-use tokio::task::spawn_blocking;
 
 use super::Fleet;
 use crate::error::AdminError;
-use crate::files::bounded_read::{SHARED_BITS, read_bounded};
 use crate::files::health::FileHealth;
-use crate::files::key_store::{self, FileKey};
+use crate::files::key_store::FileKey;
 use crate::snapshot::SnapshotHub;
 use crate::store::{KeyRow, StoreError};
 
@@ -172,7 +169,7 @@ impl Fleet {
 
     /// A secret that was revoked in the database and stands in the file too.
     fn still_valid(&self, file_key: &FileKey) -> String {
-        let path = self.key_store.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let path = self.key_store.as_ref().map(|file| file.health.path().display().to_string()).unwrap_or_default();
         format!(
             "its secret is active in the key store file too and stays valid, as key '{}' ({}); set `active: false` for it in {path}",
             file_key.name, file_key.id
@@ -184,30 +181,14 @@ impl Fleet {
         match &self.key_store {
             Some(file) if in_file => AdminError::Precondition(format!(
                 "key '{wanted}' stands in the key store file; set `active: false` for it in {}",
-                file.path().display()
+                file.health.path().display()
             )),
             _ => AdminError::NotFound { what: "key", name: wanted.to_owned() },
         }
     }
 
-    /// Reads the key store file again; one that is missing or not valid leaves the keys as they are.
-    pub async fn follow_key_store(&self) {
-        let Some(file) = &self.key_store else { return };
-        let path = file.path().to_owned();
-        // A large file takes a while to read and to parse.
-        let read = spawn_blocking(move || {
-            let bytes = read_bounded(&path, MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
-            key_store::parse(&bytes)
-        });
-        match read.await {
-            Ok(Ok(keys)) => self.use_file_keys(file, keys),
-            Ok(Err(problems)) => file.bad(&format!("{}; the last good keys stay in force", problems.join("; "))),
-            // Only a shutdown ends it.
-            Err(_) => {}
-        }
-    }
-
-    fn use_file_keys(&self, file: &FileHealth, found: Vec<FileKey>) {
+    /// Takes up what the key store file holds.
+    pub(super) fn use_file_keys(&self, file: &FileHealth, found: Vec<FileKey>) {
         let found = by_hash(found);
         let mut keys = self.keys.lock();
         if keys.file != found {

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Fleet;
 use super::backend_state::StateFile;
 use super::control_file::ControlFile;
+use super::key_store::KeyStore;
 use super::keys::Keys;
 use crate::files::FileConfig;
 use crate::files::health::FileHealth;
@@ -69,10 +70,10 @@ impl Fleet {
         let health = |flag, path: &Path| FileHealth::new(flag, path, metrics.file(flag));
         let files = parts.files;
         let unix_ms = parts.context.clock.unix_ms(now);
-        let key_store = files.key_store.as_ref().map(|file| health("key-store", &file.path));
+        let key_store = files.key_store.as_ref().map(|file| KeyStore::new(health("key-store", &file.path)));
         if let Some(file) = &key_store {
             // It was valid when the configuration was checked.
-            file.good(unix_ms, "");
+            file.health.good(unix_ms, "");
         }
         let guard = |flag, path: PathBuf, used_as| Guard::new(Guarded { flag, path, used_as }, &files.guarded);
         let control = files.control_file.map(|file| {
