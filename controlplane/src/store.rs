@@ -143,10 +143,17 @@ pub struct LeaseRow {
 pub enum MarkKind {
     /// An operator drains it.
     Drain,
+    /// The control file drains it; ends when that is not followed any more.
+    FileDrain,
     /// An operator has banned it.
     Ban,
     /// It did not answer.
     Unhealthy,
+}
+
+impl MarkKind {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::Drain, Self::FileDrain, Self::Ban, Self::Unhealthy];
 }
 
 /// One mark on one backend of one route; at most one of each kind.

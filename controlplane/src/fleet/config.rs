@@ -238,7 +238,7 @@ fn gone_backends(changes: &[RouteChange], before: &Specs, after: &Specs) -> Vec<
             continue;
         };
         for backend in missing(old, new) {
-            for kind in [MarkKind::Drain, MarkKind::Ban, MarkKind::Unhealthy] {
+            for kind in MarkKind::ALL {
                 gone.push((change.route.clone(), backend.clone(), kind));
             }
         }

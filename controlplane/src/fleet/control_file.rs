@@ -225,15 +225,20 @@ impl Fleet {
         known.last = Some(reading);
     }
 
-    /// The database's marks follow the file; written behind, for the file keeps them.
+    /// The database's marks follow the file; written behind, for the file keeps them. An operator's mark stays beside the file's
+    /// until the file admits the backend: its word is the last, whoever drained.
     pub(super) fn note_drains(&self, spec: &RouteSpec, reading: &Reading) {
         for backend in ids(spec) {
             match reading.why_drained(&backend) {
                 Some(reason) => {
-                    let (route, kind) = (spec.name.clone(), MarkKind::Drain);
+                    let (route, kind) = (spec.name.clone(), MarkKind::FileDrain);
                     self.context.marks.put(MarkRow { route, backend, kind, until_unix_ms: None, reason });
                 }
-                None => self.context.marks.remove(&spec.name, &backend, MarkKind::Drain),
+                None => {
+                    for kind in [MarkKind::Drain, MarkKind::FileDrain] {
+                        self.context.marks.remove(&spec.name, &backend, kind);
+                    }
+                }
             }
         }
     }

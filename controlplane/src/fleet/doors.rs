@@ -47,7 +47,12 @@ impl Fleet {
             }
             _ => None,
         };
-        if let Err(error) = self.store_marks(&selected, MarkKind::Drain, is_draining, None, DRAINED).await {
+        let stored = if is_draining {
+            self.store_marks(&selected, MarkKind::Drain, true, None, DRAINED).await
+        } else {
+            self.end_drains(&selected).await
+        };
+        if let Err(error) = stored {
             if let Some((control, edited)) = by_file {
                 self.take_back(control, &specs, &edited, is_draining).await?;
             }
@@ -127,6 +132,13 @@ impl Fleet {
             return Err(AdminError::Unfinished);
         }
         Ok(())
+    }
+
+    /// Whoever drained them.
+    async fn end_drains(&self, selected: &Selected) -> Result<(), AdminError> {
+        let of = |kind| selected.iter().map(move |(pool, backend)| (pool.name().clone(), backend.clone(), kind));
+        let remove: Vec<_> = of(MarkKind::Drain).chain(of(MarkKind::FileDrain)).collect();
+        Ok(self.context.marks.write_now(&*self.store, &[], &remove).await?)
     }
 
     async fn store_marks(

@@ -108,9 +108,7 @@ impl Fleet {
         let changes: Vec<RouteChange> = specs.values().filter_map(|spec| diff_route(None, Some(spec))).collect();
         fleet.use_specs(&changes, &specs, None);
         *fleet.complaints.lock() = complaints;
-        for mark in &stored.marks {
-            fleet.restore_mark(mark);
-        }
+        fleet.restore_marks(&stored.marks);
         let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();
         for row in stored.bindings {
             bindings.entry(row.route.clone()).or_default().push(row);
@@ -132,13 +130,29 @@ impl Fleet {
         fleet
     }
 
+    fn restore_marks(&self, marks: &[MarkRow]) {
+        let is_followed = |route: &RouteName| self.control.as_ref().is_some_and(|control| control.route == *route);
+        let mut left: BTreeMap<&RouteName, usize> = BTreeMap::new();
+        for mark in marks {
+            if mark.kind == MarkKind::FileDrain && !is_followed(&mark.route) {
+                self.context.marks.remove(&mark.route, &mark.backend, mark.kind);
+                *left.entry(&mark.route).or_default() += 1;
+            } else {
+                self.restore_mark(mark);
+            }
+        }
+        for (route, backends) in left {
+            tracing::warn!(%route, backends, "drains of a control file that is not followed any more have ended");
+        }
+    }
+
     fn restore_mark(&self, mark: &MarkRow) {
         let Some(pool) = self.pools().get(&mark.route).cloned() else {
             return;
         };
         let clock = self.context.clock;
         match mark.kind {
-            MarkKind::Drain => pool.set_drain(&mark.backend, true),
+            MarkKind::Drain | MarkKind::FileDrain => pool.set_drain(&mark.backend, true),
             MarkKind::Ban => pool.ban(&mark.backend, mark.until_unix_ms.map(|until| clock.tick(until)), &mark.reason),
             MarkKind::Unhealthy => pool.restore_unhealthy(&mark.backend, &mark.reason),
         }

@@ -19,6 +19,7 @@ on_both_databases![
     an_operator_s_drain_is_an_edit_of_the_file,
     a_file_that_can_not_be_written_refuses_the_drain,
     after_a_kill_the_file_wins,
+    drains_of_a_file_end_when_it_is_not_followed,
     a_refused_drain_leaves_other_routes_alone,
     backends_come_and_leave,
     backends_that_share_a_port,
@@ -177,6 +178,34 @@ async fn after_a_kill_the_file_wins(place: Place) {
     assert_eq!(still.drained_names(), [ONE, TWO], "closed before anybody can ask");
 }
 
+async fn drains_of_a_file_end_when_it_is_not_followed(place: Place) {
+    let three = "127.0.0.1:19003";
+    place.put("control", r#"{"enabled_ports": [19001, 19002]}"#);
+    let still = place.start().await;
+    still.apply(&[ONE, TWO, three]).await;
+    still.drain(TWO, true).await.unwrap();
+    assert_eq!(still.drained_names(), [TWO, three]);
+    assert_eq!(still.stored_drains().await, [TWO, three]);
+    still.kill().await;
+    for route in [None, Some("other")] {
+        let still = place.start_following(route).await;
+        assert_eq!(still.drained(), [(TWO.to_owned(), String::new())], "the operator's stays, the file's has ended");
+        assert_eq!(still.stored_drains().await, [TWO]);
+        still.kill().await;
+    }
+    let still = place.start().await;
+    assert_eq!(still.drained_names(), [TWO, three], "followed again");
+    place.put("control", r#"{"enabled_ports": [19001, 19002, 19003]}"#);
+    still.fleet.follow_control_file().await;
+    assert!(still.drained().is_empty());
+    assert!(still.stored_drains().await.is_empty(), "the file's word ends the operator's drain too");
+    still.drain(ONE, true).await.unwrap();
+    still.drain(ONE, false).await.unwrap();
+    still.kill().await;
+    let still = place.start_following(None).await;
+    assert!(still.drained().is_empty());
+}
+
 /// A drain that means backends of two routes: what is refused is in force nowhere, also after a kill.
 async fn a_refused_drain_leaves_other_routes_alone(place: Place) {
     let seven = "127.0.0.1:7";
@@ -195,7 +224,9 @@ async fn a_refused_drain_leaves_other_routes_alone(place: Place) {
     std::fs::remove_dir(place.path("control.tmp")).unwrap();
     still.drain(seven, true).await.unwrap();
     assert!(pools.values().all(|pool| pool.is_draining(&BackendId::new(seven).unwrap())));
-    assert_eq!(still.drains_in_database().await, [seven, seven]);
+    let stored = still.fleet.store.load().await.unwrap().marks;
+    let by_operator = stored.iter().filter(|mark| mark.kind == MarkKind::Drain).count();
+    assert_eq!(by_operator, 2, "in both routes");
 }
 
 async fn backends_come_and_leave(place: Place) {
