@@ -99,7 +99,7 @@ impl Fleet {
             shutdown: parts.shutdown,
         };
         let changes: Vec<RouteChange> = specs.values().filter_map(|spec| diff_route(None, Some(spec))).collect();
-        fleet.use_specs(&changes, &specs, None);
+        fleet.use_specs(&changes, &specs, &[], None);
         *fleet.complaints.lock() = complaints;
         for mark in &stored.marks {
             fleet.restore_mark(mark);
