@@ -109,3 +109,20 @@ async fn what_starts_drained_must_be_in_the_document() {
     assert_eq!(exported(&running).await["routes"], json!([]));
     running.stop().await;
 }
+
+#[tokio::test]
+async fn keys_are_found_by_the_whole_hash() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), Duration::from_secs(600)).await;
+    let key = v1::AddKeyRequest { name: "ci".to_owned(), sha256: vec![5; 32].into() };
+    running.admin().add_key(key).await.unwrap();
+    // Alike in what `key list` shows, and not the same.
+    let alike = [vec![5; 4], vec![6; 28]].concat();
+    let asked = v1::FindKeysRequest { sha256: vec![alike.into(), vec![5; 32].into()] };
+    let found = running.admin().find_keys(asked).await.unwrap().into_inner().found;
+    assert_eq!(found.len(), 1);
+    assert_eq!((&found[0].sha256[..], found[0].key.as_ref().unwrap().name.as_str()), (&[5; 32][..], "ci"));
+    let short = running.admin().find_keys(v1::FindKeysRequest { sha256: vec![vec![5; 4].into()] }).await.unwrap_err();
+    assert_eq!((short.code(), short.message()), (Code::InvalidArgument, "sha256: 32 bytes expected, got 4"));
+    running.stop().await;
+}
