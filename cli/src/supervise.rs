@@ -3,8 +3,10 @@
 //! A child has three lines of contact. Its stdin is held open: when it ends, because it is closed here or because this
 //! process is gone, the child shuts down in order. Its stdout carries announcements (`listening ...`, `ready ...`), which
 //! are passed on. Its stderr is its log, passed on with the child's name in front. Each child has a process group of its
-//! own, so that Ctrl-C reaches this process alone and the order of stopping is kept. Restarts are not made here: that is
-//! the business of a service manager.
+//! own, so that Ctrl-C reaches this process alone and the order of stopping is kept. A child that ends by itself is an error, or is started again
+//! ([`restart`]).
+
+mod restart;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -107,6 +110,9 @@ enum Event {
 /// One child as the supervisor knows it.
 struct Handle {
     name: String,
+    args: Vec<OsString>,
+    /// When it was started, the latest last.
+    starts: Vec<Instant>,
     stdin: Option<ChildStdin>,
     kill: CancellationToken,
     announced: Vec<Announcement>,
@@ -150,6 +156,13 @@ impl Supervisor {
 
     /// Starts a child.
     pub(crate) fn start(&mut self, name: &str, args: &[OsString]) -> Result<(), Error> {
+        let handle = self.launch(self.children.len(), name, args)?;
+        self.children.push(handle);
+        Ok(())
+    }
+
+    /// Runs a child that stands, or will stand, at this place of the list.
+    fn launch(&mut self, child: usize, name: &str, args: &[OsString]) -> Result<Handle, Error> {
         let mut command = Command::new(&self.executable);
         command
             .args(args)
@@ -166,7 +179,6 @@ impl Supervisor {
             }
         }
         let mut process = command.spawn().map_err(|cause| Error::Start { child: name.to_owned(), cause })?;
-        let child = self.children.len();
         let kill = CancellationToken::new();
         let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
         // The readers end with the child; the waiter ends last and says so.
@@ -187,8 +199,8 @@ impl Supervisor {
         }
         readers.close();
         self.tasks.spawn(wait_for(process, child, kill.clone(), readers, self.sender.clone()));
-        self.children.push(Handle { name: name.to_owned(), stdin, kill, announced: Vec::new(), ended: None });
-        Ok(())
+        let (name, args, starts) = (name.to_owned(), args.to_vec(), vec![Instant::now()]);
+        Ok(Handle { name, args, starts, stdin, kill, announced: Vec::new(), ended: None })
     }
 
     /// Waits until a child has announced `word`, at most `patience`; fails when any child ends meanwhile.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use router_policy::gateway_file::key_store::MAX_BYTES;
 use router_policy::ids::RouteName;
 use router_policy::option::kind::parse_duration;
 
@@ -174,7 +175,7 @@ impl ControlPlaneArgs {
 }
 
 fn read_key_store(path: &Path) -> Result<Vec<key_store::FileKey>, Vec<String>> {
-    let bytes = read_bounded(path, key_store::MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
+    let bytes = read_bounded(path, MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
     key_store::parse(&bytes)
 }
 

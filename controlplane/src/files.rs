@@ -1,8 +1,8 @@
 //! Files beside the database that operators and older tools speak through (gateway.md §6, §9): the key store, the control
 //! file and the backend state.
 //!
-//! What they say is parsed and printed by pure functions; [`crate::fleet`] acts on it. They are private paths: at start
-//! none may overlap another ([`private_paths`]).
+//! What they say is parsed and printed by pure functions, here and in `router_policy::gateway_file`; [`crate::fleet`] acts on
+//! it. They are private paths: at start none may overlap another ([`private_paths`]).
 
 pub mod atomic_write;
 pub mod backend_state;

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{ApplyMode, backend_mut};
 pub use doors::Selector;
-pub use keys::KnownKey;
+pub use keys::{KnownKey, RevokedKey};
 pub use start::Parts;
 
 use crate::error::AdminError;

@@ -106,13 +106,6 @@ pub struct Asked {
     pub reservation: Option<LeaseId>,
 }
 
-impl Asked {
-    /// It holds a place already: a full queue does not refuse it.
-    fn has_place(&self) -> bool {
-        self.reservation.is_some()
-    }
-}
-
 /// A failure that a transfer reports.
 #[derive(Debug, Clone)]
 pub struct Failed {

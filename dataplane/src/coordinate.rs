@@ -202,6 +202,7 @@ impl Admission {
                 answer,
                 route: ask.route.clone(),
                 fingerprint: ask.fingerprint,
+                context_tokens: ask.context_tokens,
                 // The control plane ends the wait itself; this is for one that is connected but stuck.
                 give_up_at: deadline + link::STUCK_AFTER,
                 queue_timeout: ask.queue_timeout,

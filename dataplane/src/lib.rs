@@ -32,6 +32,7 @@ use coordinate::link::Identity;
 use metrics::Metrics;
 use request::handle::Proxy;
 use request::id::RequestIds;
+use request::models::Turns;
 use server::accept::{Signals, accept};
 use server::admin;
 use server::drain::Drain;
@@ -105,6 +106,7 @@ pub async fn run(
 
     let proxy = Arc::new(Proxy {
         request_ids: RequestIds::new(&replica_id),
+        model_turns: Turns::new(),
         is_loopback: listen.ip().is_loopback(),
         config,
         snapshots,

@@ -9,7 +9,7 @@ pub(crate) mod handle;
 mod health;
 mod host;
 pub(crate) mod id;
-mod models;
+pub(crate) mod models;
 mod route;
 mod routed;
 mod session;

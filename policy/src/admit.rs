@@ -2,10 +2,12 @@
 //! [`Decision`] out; the owner of the pool applies it under the same lock.
 
 pub mod choose;
+pub mod claim;
 pub mod decide;
 pub mod rank;
 pub mod view;
 
+pub use claim::Claims;
 pub use decide::{Binding, Decision, Reservation, decide, reserve};
 pub use view::{Ask, BackendView, PoolView, Slot};
 

@@ -100,6 +100,21 @@ macro_rules! text_id {
 text_id!(RouteName);
 text_id!(BackendId);
 
+/// What [`is_key_label`] allows, in words.
+pub const KEY_LABEL: &str = "allowed: 1 to 64 of a-z A-Z 0-9 . _ - @";
+
+/// Whether a text may be a client key's label.
+pub fn is_key_label(text: &str) -> bool {
+    (1..=64).contains(&text.len())
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-' | b'@'))
+}
+
+/// As much of a key's SHA-256 as operators are shown, to tell keys apart: 8 hexadecimal digits.
+pub fn hash_prefix(sha256: &[u8; 32]) -> String {
+    let [a, b, c, d, ..] = *sha256;
+    format!("{:08x}", u32::from_be_bytes([a, b, c, d]))
+}
+
 /// One in-flight request's slot. The upper 24 bits are the control plane's epoch, so that ids are never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u64);
@@ -175,6 +190,17 @@ mod tests {
             assert!(BackendId::new(bad).is_err(), "{bad}");
         }
         assert_eq!(BackendId::new("127.0.0.1:19001").unwrap().port(), 19001);
+    }
+
+    #[test]
+    fn key_labels_and_what_is_shown_of_a_hash() {
+        for good in ["a", "ci@office", "A-1_b.c", &"a".repeat(64)] {
+            assert!(is_key_label(good), "{good}");
+        }
+        for bad in ["", "two words", "ä", "a/b", &"a".repeat(65)] {
+            assert!(!is_key_label(bad), "{bad}");
+        }
+        assert_eq!(hash_prefix(&[0x0a; 32]), "0a0a0a0a");
     }
 
     #[test]

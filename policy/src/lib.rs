@@ -10,10 +10,12 @@
 //! | [`health`] | when a backend is out and when it is back |
 //! | [`retry`] | which failures may be tried elsewhere |
 //! | [`header`] | which headers cross the router |
+//! | [`gateway_file`] | what a session gateway's files say |
 //! | [`refusal`] | the status of each refusal |
 
 pub mod admit;
 pub mod body;
+pub mod gateway_file;
 pub mod header;
 pub mod health;
 pub mod ids;

@@ -1,6 +1,7 @@
 //! The first two commands that a stranger runs: `routerctl demo` shows what the router is for and ends well; `routerctl up`
 //! runs a whole installation until it is told to stop.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use router_tests::chat::Chat;
@@ -10,7 +11,7 @@ use router_tests::engine::Engine;
 use router_tests::process::{Process, Signal};
 use tempfile::TempDir;
 
-router_tests::on_any_database!(demo_shows_every_promise_kept, up_serves_until_ctrl_c);
+router_tests::on_any_database!(demo_shows_every_promise_kept, up_serves_until_ctrl_c, up_starts_again_what_was_killed);
 
 /// A debug build on busy cores.
 const DEMO_PATIENCE: Duration = Duration::from_secs(140);
@@ -72,6 +73,44 @@ async fn up_serves_until_ctrl_c() -> anyhow::Result<()> {
     let modes: Vec<&str> = sessions.iter().map(|(_, mode)| mode.as_str()).collect();
     assert_eq!(modes, ["new", "bound", "bound", "bound"]);
     assert!(sessions.iter().all(|(session, _)| *session == sessions[0].0), "{sessions:?}");
+    Ok(())
+}
+
+async fn up_starts_again_what_was_killed() -> anyhow::Result<()> {
+    let folder = TempDir::new()?;
+    let engine = Engine::start("engine", &[], folder.path()).await?;
+    let (port, state) = (engine.address().port().to_string(), folder.path().join("state").display().to_string());
+    let mut args = vec!["up", "--replicas", "2", "--backend-port", &port, "--state-dir", &state];
+    for flag in ["--listen", "--admin-listen", "--grpc-listen", "--http-listen"] {
+        args.extend([flag, "127.0.0.1:0"]);
+    }
+    let mut up = Process::spawn("up", &args, &[], folder.path())?;
+    let patience = Duration::from_secs(60);
+    up.nth_line_within(2, "ready role=dataplane", patience).await?;
+    let addresses: Vec<SocketAddr> = up
+        .stdout()
+        .iter()
+        .filter(|line| line.starts_with("listening role=dataplane"))
+        .filter_map(|line| line.split_whitespace().find_map(|word| word.strip_prefix("http=")?.parse().ok()))
+        .collect();
+    let client = Client::http1();
+    let turn = async |replica: SocketAddr| Chat::of("s").send(&client, replica).await?.ok();
+    assert_eq!(turn(addresses[0]).await?.mode(), "new");
+    let pid = up.pid().expect("it runs");
+    let kill = async |role: &str| {
+        let script = format!("kill -9 $(pgrep -P {pid} -f ' {role} ' | head -n 1)");
+        tokio::process::Command::new("sh").arg("-c").arg(script).status().await
+    };
+    for (role, replicas, control_planes) in [("dataplane", 3, 1), ("controlplane", 3, 2)] {
+        assert!(kill(role).await?.success());
+        up.nth_line_within(control_planes, "ready role=controlplane", patience).await?;
+        up.nth_line_within(replicas, "ready role=dataplane", patience).await?;
+        for replica in &addresses {
+            assert_eq!(turn(*replica).await?.mode(), "bound", "on the port that it had, and nothing is forgotten");
+        }
+    }
+    up.signal(Signal::Interrupt).await?;
+    assert_eq!(up.ended(Duration::from_secs(30)).await?.code(), Some(0), "{}", up.log_tail());
     Ok(())
 }
 

@@ -1,11 +1,13 @@
 //! The entry point: bare `/v1/...`, bodies up to 64 MiB, and a body on its way holds a slot.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
 use router_tests::chat::Chat;
+use router_tests::client::Client;
 use router_tests::database::DatabaseKind;
 use router_tests::raw::RawClient;
+use tokio::task::JoinSet;
 
 use super::gateway;
 
@@ -15,6 +17,7 @@ router_tests::on_any_database!(
     the_preset_s_defaults_are_the_gateway_s,
     a_64_mib_body_is_held_once,
     a_refused_upload_is_told_so,
+    uploads_that_wait_do_not_starve_those_that_hold_a_slot,
 );
 
 const MIB: usize = 1 << 20;
@@ -97,6 +100,20 @@ async fn a_64_mib_body_is_held_once() -> anyhow::Result<()> {
     assert!(more < 64 * MIB + 24 * MIB, "more than one copy: {} MiB", more / MIB);
     assert!(more > 32 * MIB, "the control: the body was there ({} MiB)", more / MIB);
 
+    // The same in pieces of a length that nobody stated.
+    let mut client = RawClient::connect(address).await?;
+    client.write(b"POST /v1/echo HTTP/1.1\r\nhost: r\r\ntransfer-encoding: chunked\r\n\r\n").await?;
+    for piece in body.chunks(MIB) {
+        client.write(format!("{:x}\r\n", piece.len()).as_bytes()).await?;
+        client.write(piece).await?;
+        client.write(b"\r\n").await?;
+    }
+    client.write(b"0\r\n\r\n").await?;
+    let echo = client.read_until("body_bytes").await?;
+    assert!(echo.contains(&(64 * MIB).to_string()), "{echo}");
+    let more = usize::try_from(cluster.replicas[0].peak_memory()? - before)?;
+    assert!(more < 64 * MIB + 24 * MIB, "more than one copy: {} MiB", more / MIB);
+
     let too_large = [body, vec![b'x']].concat();
     let mut client = RawClient::connect(address).await?;
     client
@@ -104,6 +121,24 @@ async fn a_64_mib_body_is_held_once() -> anyhow::Result<()> {
         .await?;
     let refused = client.read_until("body_too_large").await?;
     assert!(refused.starts_with("HTTP/1.1 413"), "{refused}");
+    cluster.finish()
+}
+
+/// All on one HTTP/2 connection: what the waiting ones have sent and nobody reads must not fill it up.
+async fn uploads_that_wait_do_not_starve_those_that_hold_a_slot() -> anyhow::Result<()> {
+    let builder = gateway(DatabaseKind::Sqlite).engines(1).replicas(1).option("max_concurrency", "2");
+    let cluster = builder.option("queue_timeout", "60s").start().await?;
+    let client = Client::h2c();
+    let started = Instant::now();
+    let mut uploads = JoinSet::new();
+    for _ in 0..12 {
+        let (client, address) = (client.clone(), cluster.replica(0)?);
+        uploads.spawn(async move { client.send(address, Method::POST, "/v1/echo", &[], vec![b'x'; 3 * MIB]).await });
+    }
+    while let Some(answer) = uploads.join_next().await {
+        assert_eq!(answer??.ok()?.json()?["body_bytes"], 3 * MIB);
+    }
+    assert!(started.elapsed() < Duration::from_secs(20), "no timeout had to help: {:?}", started.elapsed());
     cluster.finish()
 }
 

@@ -1,11 +1,12 @@
 //! `routerctl import gateway`: a session gateway's files become a route, keys and drains. Everything is shown before anything
 //! is done, and what is done already is not done again.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use router_policy::ids::RouteName;
+use router_policy::gateway_file::control_file::{Content, Entry};
+use router_policy::gateway_file::key_store::Record;
+use router_policy::ids::{BackendId, RouteName};
 use router_proto::v1;
 use serde_json::Value as Json;
 
@@ -50,7 +51,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "FILE")]
     control_file: Option<PathBuf>,
     /// A backend of this machine; repeat for all. Not given: those that the route has (19001 and 19002 if it is new) and the
-    /// enabled ports.
+    /// enabled ones.
     #[arg(long = "backend-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
     /// The route that is made, or changed where the files and flags differ from it.
@@ -68,9 +69,9 @@ pub(crate) struct GatewayArgs {
 
 /// What the files and flags say, checked.
 struct Source {
-    records: Vec<files::Record>,
+    records: Vec<Record>,
     /// `None` without a control file.
-    enabled: Option<BTreeSet<u16>>,
+    enabled: Option<Content>,
     route: Overlay,
 }
 
@@ -84,16 +85,22 @@ impl Source {
         }
         let routes = stored.get("routes").and_then(Json::as_array).into_iter().flatten();
         let own = routes.filter(|one| one.get("name").and_then(Json::as_str) == Some(route.name.as_str()));
-        let known: Vec<String> = own.flat_map(backends_of).map(|backend| backend.id.to_string()).collect();
-        let defaults = if known.is_empty() { DEFAULT_PORTS.as_slice() } else { &[] };
-        let enabled = self.enabled.iter().flatten();
-        let ports: BTreeSet<u16> = defaults.iter().chain(enabled).copied().collect();
-        route.backends = known;
-        for address in ports.into_iter().map(local) {
-            if !route.backends.contains(&address) {
-                route.backends.push(address);
+        let mut backends: Vec<BackendId> = own.flat_map(backends_of).map(|backend| backend.id).collect();
+        if backends.is_empty() {
+            backends.extend(DEFAULT_PORTS.iter().filter_map(|port| BackendId::new(&local(*port)).ok()));
+        }
+        let (ports, single): (Vec<&Entry>, Vec<&Entry>) =
+            self.enabled.iter().flat_map(Content::enabled).partition(|entry| matches!(entry, Entry::Port(_)));
+        for entry in single.into_iter().chain(ports) {
+            // A port that is a known backend's means that one; others are this machine's, as the gateway's are.
+            if !backends.iter().any(|backend| entry.means(backend)) {
+                backends.extend(match entry {
+                    Entry::Port(port) => BackendId::new(&local(*port)).ok(),
+                    Entry::Backend(id) => Some(id.clone()),
+                });
             }
         }
+        route.backends = backends.iter().map(BackendId::to_string).collect();
         route
     }
 }
@@ -177,8 +184,7 @@ async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), F
     let own = routes.iter().filter(|route| route.name == name).flat_map(|route| &route.backends);
     let draining = own.filter(|backend| backend.condition.is_some_and(|condition| condition.draining));
     let draining = draining.map(|backend| backend.address.clone()).collect();
-    let backends: Vec<(String, u16)> =
-        backends_of(&document).into_iter().map(|backend| (backend.id.to_string(), backend.id.port())).collect();
+    let backends: Vec<BackendId> = backends_of(&document).into_iter().map(|backend| backend.id).collect();
     let drains = source.enabled.as_ref().map(|enabled| drain_steps(&backends, enabled, &draining, &mut notes));
     let drains = drains.unwrap_or_default();
     let mut plan = Plan { route: name, changes, keys: key_steps, drains, notes, is_applied: false };

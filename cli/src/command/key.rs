@@ -53,8 +53,13 @@ impl KeyVerb {
             }
             Self::Revoke(args) => {
                 let answer = admin.rpc.revoke_key(v1::RevokeKeyRequest { key: args.key }).await;
-                let revoked = view(admin.answer(answer)?.key)?;
-                out.answer(&RevokedKey { revoked })
+                let v1::RevokeKeyReply { key, note } = admin.answer(answer)?;
+                let revoked = RevokedKey::new(view(key)?, note);
+                out.answer(&revoked)?;
+                if let Some(note) = &revoked.note {
+                    out.note(&format!("note: {note}"));
+                }
+                Ok(())
             }
         }
     }

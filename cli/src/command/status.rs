@@ -87,13 +87,14 @@ impl Answer for StatusView {
 }
 
 fn print_files(out: &mut dyn Write, files: &[FileView], now_unix_ms: u64) -> io::Result<()> {
-    let mut columns = Columns::new(&["FILE", "PATH", "LAST GOOD", "PROBLEM"]);
+    let mut columns = Columns::new(&["FILE", "PATH", "LAST GOOD", "PROBLEM", "NOTE"]);
     for file in files {
         columns.row([
             file.flag.clone(),
             file.path.clone(),
             ago(file.good_unix_ms.unwrap_or(0), now_unix_ms),
             file.problem.clone().unwrap_or_default(),
+            file.note.clone().unwrap_or_default(),
         ]);
     }
     columns.print(out, "", "no files")

@@ -214,9 +214,38 @@ async fn a_key_s_secret_stays_here_and_its_hash_goes_out() {
     assert_eq!(fake.state().keys[0].1, Sha256::digest(secret.as_bytes()).to_vec());
     assert!(added.stderr.contains("shown this once"), "{}", added.stderr);
     assert!(!run_at(&at, "key list -o yaml").await.stdout.contains(&secret));
-    assert_eq!(run_at(&at, "key revoke laptop").await.stdout, "key laptop (k1) revoked\n");
+    let revoked = run_at(&at, "key revoke laptop").await;
+    assert_eq!((revoked.stdout.as_str(), revoked.stderr.as_str()), ("key laptop (k1) revoked\n", ""));
     let missing = run_at(&at, "key revoke laptop").await;
     assert_eq!(missing.error(), "key laptop; `routerctl key list` shows the keys");
+}
+
+#[tokio::test]
+async fn a_revoked_key_s_note_is_told() {
+    let (fake, at) = with_chat().await;
+    fake.state().revoke_note = "its secret stays valid".to_owned();
+    run_at(&at, "key add one").await;
+    let revoked = run_at(&at, "key revoke one").await;
+    assert_eq!(revoked.stdout, "key one (k1) revoked\n");
+    assert_eq!(revoked.stderr, "note: its secret stays valid\n");
+    run_at(&at, "key add two").await;
+    assert_eq!(run_at(&at, "key revoke two -o json").await.json()["note"], "its secret stays valid");
+}
+
+#[tokio::test]
+async fn status_warns_of_problems_and_not_of_notes() {
+    let (fake, at) = with_chat().await;
+    let file = |flag: &str, problem: &str, note: &str| router_proto::v1::FileState {
+        flag: flag.to_owned(),
+        path: format!("/{flag}"),
+        problem: problem.to_owned(),
+        note: note.to_owned(),
+        good_unix_ms: 0,
+    };
+    fake.state().files = vec![file("key-store", "missing", ""), file("control-file", "", "no backend for 7")];
+    let status = run_at(&at, "status").await;
+    assert_eq!(status.stderr, "warning: --key-store /key-store: missing\n");
+    assert!(status.stdout.contains("no backend for 7"), "{}", status.stdout);
 }
 
 #[tokio::test]

@@ -179,6 +179,8 @@ impl UpArgs {
             ("http-listen", self.http_listen.to_string().into()),
             // UTF-8, or it had been refused.
             ("database-url", database_url(&database.to_string_lossy()).into()),
+            // Stated, or a stray variable of the environment would name another.
+            ("gateway-route", ROUTE.into()),
         ];
         own.into_iter().chain(self.files.flags()).collect()
     }
@@ -206,7 +208,7 @@ fn offset(first: SocketAddr, index: u16) -> Option<SocketAddr> {
     port.map(|port| SocketAddr::new(first.ip(), port))
 }
 
-/// Starts everything, waits for `shutdown` or a child's end, stops everything.
+/// Starts everything, waits for `shutdown` or a child that does not stay up, stops everything.
 pub(crate) async fn run(args: UpArgs, log_format: LogFormat, shutdown: CancellationToken) -> Outcome {
     let database = state::prepare(&args.state_dir).map_err(Failure::usage)?;
     let executable = std::env::current_exe().map_err(|error| Failure::failed(format!("find this program: {error}")))?;
@@ -224,14 +226,13 @@ pub(crate) async fn run(args: UpArgs, log_format: LogFormat, shutdown: Cancellat
     }
 }
 
-/// Starts everything; ends when a child does.
+/// Starts everything; ends when a child does not stay up.
 async fn run_children(args: &UpArgs, log_format: LogFormat, database: &Path, supervisor: &mut Supervisor) -> Outcome {
     start(args, log_format, database, supervisor).await?;
-    let error = supervisor.first_end().await;
+    let error = supervisor.keep_up().await;
     // Said at once: stopping the rest may take as long as the grace.
-    tracing::error!("{error}; stopping the rest");
-    Err(Failure::failed(error.to_string())
-        .hint("`up` restarts nothing: for that, run each role under a service manager"))
+    tracing::error!("{error}, again and again; stopping the rest");
+    Err(Failure::failed(format!("{error}; it did not stay up")).hint("its log above says why"))
 }
 
 /// The URL of an `SQLite` file. The control plane takes the path as it stands.

@@ -244,6 +244,14 @@ pub(crate) struct NewKey {
 #[derive(Debug, Serialize)]
 pub(crate) struct RevokedKey {
     pub(crate) revoked: KeyView,
+    /// What is to be known besides; null for nothing.
+    pub(crate) note: Option<String>,
+}
+
+impl RevokedKey {
+    pub(crate) fn new(revoked: KeyView, note: String) -> Self {
+        Self { revoked, note: some(note) }
+    }
 }
 
 /// One field of a route document, before and after.
@@ -326,14 +334,17 @@ pub(crate) struct FileView {
     pub(crate) path: String,
     /// What is wrong with it and what that means; null when all is well.
     pub(crate) problem: Option<String>,
+    /// What is to be known of it although nothing is wrong; null for nothing.
+    pub(crate) note: Option<String>,
     /// When it was last read or written with success; null for never.
     pub(crate) good_unix_ms: Option<u64>,
 }
 
 impl From<v1::FileState> for FileView {
     fn from(state: v1::FileState) -> Self {
-        let v1::FileState { flag, path, problem, good_unix_ms } = state;
-        Self { flag, path, problem: some(problem), good_unix_ms: (good_unix_ms != 0).then_some(good_unix_ms) }
+        let v1::FileState { flag, path, problem, note, good_unix_ms } = state;
+        let good_unix_ms = (good_unix_ms != 0).then_some(good_unix_ms);
+        Self { flag, path, problem: some(problem), note: some(note), good_unix_ms }
     }
 }
 

@@ -202,12 +202,14 @@ fn the_whole_state_as_a_table() {
                 flag: "key-store".to_owned(),
                 path: "/etc/router/keys.json".to_owned(),
                 problem: String::new(),
+                note: "a note".to_owned(),
                 good_unix_ms: NOW - 2000,
             },
             v1::FileState {
                 flag: "control-file".to_owned(),
                 path: "/etc/router/admission.json".to_owned(),
                 problem: "missing: admission is closed".to_owned(),
+                note: String::new(),
                 good_unix_ms: 0,
             },
         ],
@@ -216,9 +218,10 @@ fn the_whole_state_as_a_table() {
     assert_eq!(
         *files,
         serde_json::json!([
-            {"flag": "key-store", "path": "/etc/router/keys.json", "problem": null, "good_unix_ms": NOW - 2000},
+            {"flag": "key-store", "path": "/etc/router/keys.json", "problem": null, "note": "a note",
+             "good_unix_ms": NOW - 2000},
             {"flag": "control-file", "path": "/etc/router/admission.json",
-             "problem": "missing: admission is closed", "good_unix_ms": null},
+             "problem": "missing: admission is closed", "note": null, "good_unix_ms": null},
         ])
     );
     assert_eq!(
@@ -229,8 +232,8 @@ database       sqlite, FAILING: disk full
 snapshot       version 17
 keys           2
 
-FILE          PATH                        LAST GOOD  PROBLEM
-key-store     /etc/router/keys.json       2s ago
+FILE          PATH                        LAST GOOD  PROBLEM                       NOTE
+key-store     /etc/router/keys.json       2s ago                                   a note
 control-file  /etc/router/admission.json  never      missing: admission is closed
 
 REPLICA  LISTEN          STATE      VERSION  LEASES

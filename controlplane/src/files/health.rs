@@ -16,8 +16,10 @@ pub struct FileHealth {
 
 #[derive(Default)]
 struct State {
+    /// Empty when all is well.
     problem: String,
-    is_bad: bool,
+    /// Empty when something is wrong.
+    note: String,
     good_unix_ms: u64,
 }
 
@@ -36,9 +38,9 @@ impl FileHealth {
     /// It was read or written. `note` is empty, or what an operator should know although nothing is wrong.
     pub fn good(&self, now_unix_ms: u64, note: &str) {
         let mut state = self.state.lock();
-        let was_bad = std::mem::replace(&mut state.is_bad, false);
-        let is_news = state.problem != note;
-        note.clone_into(&mut state.problem);
+        let was_bad = !std::mem::take(&mut state.problem).is_empty();
+        let is_news = state.note != note;
+        note.clone_into(&mut state.note);
         state.good_unix_ms = now_unix_ms;
         drop(state);
         self.gauge.set(1);
@@ -53,9 +55,9 @@ impl FileHealth {
     /// Something is wrong: what, and what that means.
     pub fn bad(&self, problem: &str) {
         let mut state = self.state.lock();
-        let is_news = !state.is_bad || state.problem != problem;
-        state.is_bad = true;
+        let is_news = state.problem != problem;
         problem.clone_into(&mut state.problem);
+        state.note.clear();
         drop(state);
         self.gauge.set(0);
         if is_news {
@@ -70,6 +72,7 @@ impl FileHealth {
             flag: self.flag.to_owned(),
             path: self.path.display().to_string(),
             problem: state.problem.clone(),
+            note: state.note.clone(),
             good_unix_ms: state.good_unix_ms,
         }
     }

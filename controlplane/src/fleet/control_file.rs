@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use router_policy::gateway_file::control_file::{Content, MAX_BYTES};
 use router_policy::ids::{BackendId, RouteName};
 use router_policy::route::RouteSpec;
 use tokio::task::spawn_blocking;
@@ -25,7 +26,7 @@ use super::config::Specs;
 use crate::error::AdminError;
 use crate::files::atomic_write::{Hardness, replace};
 use crate::files::bounded_read::read_bounded;
-use crate::files::control_file::{Content, MAX_BYTES, Reading};
+use crate::files::control_file::Reading;
 use crate::files::health::FileHealth;
 use crate::store::{MarkKind, MarkRow};
 

@@ -93,6 +93,7 @@ fn read_held(lease: &v1::HeldLease, now: Tick) -> Option<Held> {
         lease: LeaseId(lease.lease),
         backend: if lease.backend.is_empty() { None } else { Some(BackendId::new(&lease.backend).ok()?) },
         fingerprint: Fingerprint::from_slice(&lease.fingerprint),
+        window: lease.context_tokens,
         granted: Tick(now.0.saturating_sub(Duration::from_millis(lease.age_ms).as_millis().try_into().ok()?)),
     })
 }

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use rand::RngExt as _;
+use router_policy::gateway_file::key_store::MAX_BYTES;
+use router_policy::ids::{KEY_LABEL, is_key_label};
 use router_proto::v1;
 use tokio::task::spawn_blocking;
 
@@ -11,7 +13,7 @@ use super::Fleet;
 use crate::error::AdminError;
 use crate::files::bounded_read::{SHARED_BITS, read_bounded};
 use crate::files::health::FileHealth;
-use crate::files::key_store::{self, FileKey, is_label};
+use crate::files::key_store::{self, FileKey};
 use crate::snapshot::SnapshotHub;
 use crate::store::{KeyRow, StoreError};
 
@@ -28,6 +30,15 @@ pub struct KnownKey {
     pub created_unix_ms: u64,
     /// Where it comes from.
     pub source: v1::KeySource,
+}
+
+/// A key that was revoked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevokedKey {
+    /// As it was.
+    pub key: KeyRow,
+    /// Why its secret is valid all the same, and what ends it; empty when it is not.
+    pub note: String,
 }
 
 /// The keys of both sources, and what replicas have been told of them.
@@ -97,8 +108,8 @@ fn by_hash(keys: Vec<FileKey>) -> BTreeMap<[u8; 32], FileKey> {
 impl Fleet {
     /// Adds a key by the SHA-256 of its secret.
     pub async fn add_key(&self, name: &str, sha256: &[u8]) -> Result<KeyRow, AdminError> {
-        if !is_label(name) {
-            let problem = "label expected; allowed: 1 to 64 of a-z A-Z 0-9 . _ - @".to_owned();
+        if !is_key_label(name) {
+            let problem = format!("label expected; {KEY_LABEL}");
             return Err(AdminError::Argument { field: "name", problem });
         }
         let sha256: [u8; 32] = sha256.try_into().map_err(|_| AdminError::Argument {
@@ -128,7 +139,7 @@ impl Fleet {
     }
 
     /// Revokes a key of the database by id or name; replicas hear of it at once.
-    pub async fn revoke_key(&self, wanted: &str) -> Result<KeyRow, AdminError> {
+    pub async fn revoke_key(&self, wanted: &str) -> Result<RevokedKey, AdminError> {
         let found = self.keys.lock().database.values().find(|key| key.id == wanted || key.name == wanted).cloned();
         let Some(key) = found else {
             return Err(self.not_revocable(wanted));
@@ -137,17 +148,23 @@ impl Fleet {
         let mut keys = self.keys.lock();
         keys.database.remove(&key.id);
         keys.tell(&self.hub);
-        let file_key = keys.file.get(&key.sha256).map(|key| key.id.clone());
+        let file_key = keys.file.get(&key.sha256).cloned();
         drop(keys);
         tracing::info!(key = key.id, name = key.name, "key revoked");
-        if let Some(file_key) = file_key {
-            tracing::warn!(
-                key = key.id,
-                file_key,
-                "the secret of a revoked key stands in the key store file too and stays valid; set its `active` to false there"
-            );
+        let note = file_key.map(|file_key| self.still_valid(&file_key)).unwrap_or_default();
+        if !note.is_empty() {
+            tracing::warn!(key = key.id, note, "the secret of a revoked key stays valid");
         }
-        Ok(key)
+        Ok(RevokedKey { key, note })
+    }
+
+    /// A secret that was revoked in the database and stands in the file too.
+    fn still_valid(&self, file_key: &FileKey) -> String {
+        let path = self.key_store.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        format!(
+            "its secret is active in the key store file too and stays valid, as key '{}' ({}); set `active: false` for it in {path}",
+            file_key.name, file_key.id
+        )
     }
 
     fn not_revocable(&self, wanted: &str) -> AdminError {
@@ -167,8 +184,7 @@ impl Fleet {
         let path = file.path().to_owned();
         // A large file takes a while to read and to parse.
         let read = spawn_blocking(move || {
-            let bytes =
-                read_bounded(&path, key_store::MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
+            let bytes = read_bounded(&path, MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
             key_store::parse(&bytes)
         });
         match read.await {

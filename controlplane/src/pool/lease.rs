@@ -23,6 +23,8 @@ pub(super) struct Lease {
     pub slot: Slot,
     pub replica: Arc<str>,
     pub fingerprint: Option<Fingerprint>,
+    /// Of a reservation: the context window that it asks for, in tokens.
+    pub window: u64,
 }
 
 /// A lease that has just ended: a slot is free.
@@ -57,9 +59,8 @@ impl Pool {
         if state.needs_eviction(&asked) {
             self.evict_idle(state, now);
         }
-        match state.decide(&asked, asked.has_place()) {
+        match state.decide(&asked, false) {
             Decided::Grant { slot, binding } => {
-                self.metrics.waited.observe(asked.waited.as_secs_f64());
                 self.grant(state, slot, binding, op, &asked, caller, now);
             }
             Decided::Reserve => self.grant_reservation(state, op, &asked, caller),
@@ -95,12 +96,12 @@ impl Pool {
                     }
                 }
                 Decided::Grant { slot, binding } => {
-                    if let Some(waiter) = self.next_served(state, at, now) {
+                    if let Some(waiter) = next_served(state, at, now) {
                         self.grant(state, slot, binding, waiter.op, &waiter.asked, &waiter.caller, now);
                     }
                 }
                 Decided::Reserve => {
-                    if let Some(waiter) = self.next_served(state, at, now) {
+                    if let Some(waiter) = next_served(state, at, now) {
                         self.grant_reservation(state, waiter.op, &waiter.asked, &waiter.caller);
                     }
                 }
@@ -115,20 +116,13 @@ impl Pool {
         }
     }
 
-    /// Takes a waiter out of the queue to be served: its whole wait is known now.
-    fn next_served(&self, state: &mut State, at: u64, now: Tick) -> Option<Waiter> {
-        let mut waiter = state.waiters.remove(at)?;
-        waiter.asked.waited += now.since(waiter.since);
-        self.metrics.waited.observe(waiter.asked.waited.as_secs_f64());
-        Some(waiter)
-    }
-
     /// Gives a slot of the pool to a request whose body is still coming in. It is on no backend, binds nothing and is not
     /// stored: after a restart its replica reports it.
     fn grant_reservation(&self, state: &mut State, op: u64, asked: &Asked, caller: &Caller) {
         let lease = self.context.next_lease();
-        state.count(RESERVED, true);
-        state.leases.insert(lease, Lease { slot: RESERVED, replica: Arc::clone(&caller.replica), fingerprint: None });
+        let (window, replica) = (asked.context_tokens, Arc::clone(&caller.replica));
+        state.count_claim(window, true);
+        state.leases.insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window });
         self.after_load_change(state);
         let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
         caller.answer(op, Kind::Granted(v1::Granted { lease: lease.0, queued_ms, ..Default::default() }));
@@ -143,9 +137,12 @@ impl Pool {
     /// Ends a lease; `None` when there is none.
     pub(super) fn end_lease(&self, state: &mut State, lease: LeaseId, now: Tick) -> Option<Ended> {
         let ended = state.leases.remove(&lease)?;
-        if ended.slot != RESERVED {
-            self.context.journal.lease_ended(lease);
+        if ended.slot == RESERVED {
+            state.count_claim(ended.window, false);
+            self.after_load_change(state);
+            return Some(Ended { backend: None });
         }
+        self.context.journal.lease_ended(lease);
         let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
         if let Some(binding) = ended.fingerprint.and_then(|session| state.bindings.get_mut(session)) {
             binding.in_flight = binding.in_flight.saturating_sub(1);
@@ -171,13 +168,13 @@ impl Pool {
         let Some(backend) = state.backends.get_mut(slot) else {
             return;
         };
+        self.metrics.waited.observe(asked.waited.as_secs_f64());
         backend.granted_total += 1;
         let id = backend.spec.id.clone();
         let lease = self.context.next_lease();
         state.count(slot, true);
-        state
-            .leases
-            .insert(lease, Lease { slot, replica: Arc::clone(&caller.replica), fingerprint: asked.fingerprint });
+        let (replica, fingerprint) = (Arc::clone(&caller.replica), asked.fingerprint);
+        state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0 });
         self.context.journal.lease_granted(LeaseRow {
             lease,
             route: self.name.clone(),
@@ -333,4 +330,11 @@ impl Pool {
         self.context.committer.submit(Some(write), deadline, |_| {});
         self.metrics.sessions(state.bindings.len());
     }
+}
+
+/// Takes a waiter out of the queue to be served: its whole wait is known now.
+fn next_served(state: &mut State, at: u64, now: Tick) -> Option<Waiter> {
+    let mut waiter = state.waiters.remove(at)?;
+    waiter.asked.waited += now.since(waiter.since);
+    Some(waiter)
 }

@@ -23,6 +23,8 @@ pub struct Held {
     pub backend: Option<BackendId>,
     /// Its session.
     pub fingerprint: Option<Fingerprint>,
+    /// Of a reservation: the context window that it asks for, in tokens.
+    pub window: u64,
     /// When it was granted.
     pub granted: Tick,
 }
@@ -55,7 +57,7 @@ impl Pool {
         let mut state = self.state.lock();
         for row in rows {
             let replica: Arc<str> = row.replica.into();
-            take_up(&mut state, row.lease, Some(&row.backend), &replica, row.fingerprint);
+            take_up(&mut state, row.lease, Some(&row.backend), &replica, row.fingerprint, 0);
         }
         self.after_load_change(&state);
     }
@@ -80,7 +82,7 @@ impl Pool {
         });
         for held in held {
             if !state.leases.contains_key(&held.lease) {
-                take_up(&mut state, held.lease, held.backend.as_ref(), replica, held.fingerprint);
+                take_up(&mut state, held.lease, held.backend.as_ref(), replica, held.fingerprint, held.window);
                 // Reservations are not stored: after a restart, only a replica's own word counts for them.
                 if let Some(backend) = &held.backend {
                     self.context.journal.lease_granted(LeaseRow {
@@ -165,13 +167,18 @@ fn take_up(
     backend: Option<&BackendId>,
     replica: &Arc<str>,
     fingerprint: Option<Fingerprint>,
+    window: u64,
 ) {
-    let slot = backend.map_or(RESERVED, |id| {
-        state.slot_for(id, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(id.clone())) })
-    });
+    let replica = Arc::clone(replica);
+    let Some(id) = backend else {
+        state.leases.insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window });
+        state.count_claim(window, true);
+        return;
+    };
+    let slot = state.slot_for(id, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(id.clone())) });
     if let Some(binding) = fingerprint.and_then(|session| state.bindings.get_mut(session)) {
         binding.in_flight += 1;
     }
-    state.leases.insert(lease, Lease { slot, replica: Arc::clone(replica), fingerprint });
+    state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0 });
     state.count(slot, true);
 }

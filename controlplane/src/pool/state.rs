@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use router_policy::admit::{self, Ask, BackendView, Binding, Decision, PoolView, Reservation, Slot};
+use router_policy::admit::{self, Ask, BackendView, Binding, Claims, Decision, PoolView, Reservation, Slot};
 use router_policy::health::round::Probe;
 use router_policy::ids::{BackendId, LeaseId};
 use router_policy::option::{Affinity, OnFull, PassiveBan, RouteOptions};
@@ -40,8 +40,8 @@ pub(super) struct State {
     /// Spreads requests without a session.
     spread: u64,
     total_in_flight: u32,
-    /// Of these, on no backend yet.
-    reserved: u32,
+    /// Of these, on no backend yet: by the window that they ask for.
+    claims: Vec<Claims>,
     /// See [`State::in_bulk`].
     is_in_bulk: bool,
 }
@@ -76,7 +76,7 @@ impl State {
             next_change: None,
             spread: 0,
             total_in_flight: 0,
-            reserved: 0,
+            claims: Vec::new(),
             is_in_bulk: false,
         }
     }
@@ -199,7 +199,7 @@ impl State {
             binds_sessions: self.options.affinity == Affinity::Binding,
             sessions_full: self.bindings.len() >= self.options.max_sessions,
             on_full: self.options.on_full,
-            reserved: self.reserved,
+            claims: &self.claims,
         }
     }
 
@@ -262,16 +262,25 @@ impl State {
     }
 
     pub(super) fn reserved(&self) -> u32 {
-        self.reserved
+        self.claims.iter().fold(0, |sum, claims| sum.saturating_add(claims.count))
+    }
+
+    /// Counts a reserved slot in or out.
+    pub(super) fn count_claim(&mut self, window: u64, is_in: bool) {
+        self.count(RESERVED, is_in);
+        match self.claims.iter_mut().find(|claims| claims.window == window) {
+            Some(claims) if is_in => claims.count = claims.count.saturating_add(1),
+            Some(claims) => claims.count = claims.count.saturating_sub(1),
+            None if is_in => self.claims.push(Claims { window, count: 1 }),
+            None => {}
+        }
+        self.claims.retain(|claims| claims.count > 0);
     }
 
     /// Counts a lease in or out.
     pub(super) fn count(&mut self, slot: Slot, is_in: bool) {
         let step = |count: u32| if is_in { count.saturating_add(1) } else { count.saturating_sub(1) };
         self.total_in_flight = step(self.total_in_flight);
-        if slot == RESERVED {
-            self.reserved = step(self.reserved);
-        }
         if let Some(view) = self.views.get_mut(slot) {
             view.in_flight = step(view.in_flight);
         }
@@ -350,7 +359,7 @@ impl State {
         let tried = self.tried(asked);
         let ask = self.ask(asked, &tried, true);
         let candidates = self.views.iter().filter(|view| ask.suits(view));
-        let (in_flight, limit) = candidates.fold((self.reserved, 0_u32), |(in_flight, limit), view| {
+        let (in_flight, limit) = candidates.fold((self.reserved(), 0_u32), |(in_flight, limit), view| {
             (in_flight.saturating_add(view.in_flight), limit.saturating_add(view.limit))
         });
         Refusal { gate: Gate::QueueTimeout, in_flight, limit }

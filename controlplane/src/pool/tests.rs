@@ -274,6 +274,7 @@ async fn hello_makes_leases_those_that_the_replica_reports() {
         lease: LeaseId(lease),
         backend: Some(backend.clone()),
         fingerprint: None,
+        window: 0,
         granted: Tick(0),
     };
     let gone = BackendId::new("10.9.9.9:1").unwrap();

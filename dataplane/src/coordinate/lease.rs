@@ -39,6 +39,8 @@ struct Entry {
     route: RouteName,
     backend: Arc<str>,
     fingerprint: Option<Fingerprint>,
+    /// What it was asked for with; told of reservations, whose backend is chosen later.
+    context_tokens: u64,
     granted_at: Instant,
 }
 
@@ -64,6 +66,7 @@ impl Held {
                 backend: entry.backend.as_ref().to_owned(),
                 fingerprint: entry.fingerprint.map(|f| Bytes::copy_from_slice(&f.0)).unwrap_or_default(),
                 age_ms: u64::from(whole_ms(entry.granted_at.elapsed())),
+                context_tokens: if entry.backend.is_empty() { entry.context_tokens } else { 0 },
             })
             .collect()
     }
@@ -79,10 +82,12 @@ impl Held {
         granted: &v1::Granted,
         route: RouteName,
         fingerprint: Option<Fingerprint>,
+        context_tokens: u64,
     ) -> Lease {
         let backend: Arc<str> = granted.backend.as_str().into();
+        let granted_at = Instant::now();
         let entry =
-            Entry { route: route.clone(), backend: Arc::clone(&backend), fingerprint, granted_at: Instant::now() };
+            Entry { route: route.clone(), backend: Arc::clone(&backend), fingerprint, context_tokens, granted_at };
         self.inner.lock().leases.insert(granted.lease, entry);
         Lease {
             id: granted.lease,

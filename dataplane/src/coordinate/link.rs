@@ -249,11 +249,12 @@ fn answer(admission: &Admission, link: &Link, op: v1::ServerOp) {
     let (waiter, answer) = match op.kind {
         Some(ServerKind::Granted(granted)) => match link.pending.take(op.op) {
             Taken::Waiting(waiter) => {
-                let lease = admission.held.granted(&granted, waiter.route.clone(), waiter.fingerprint);
+                let lease =
+                    admission.held.granted(&granted, waiter.route.clone(), waiter.fingerprint, waiter.context_tokens);
                 (waiter, Ok(lease))
             }
             // Granted before the Cancel arrived: nobody waits, so it goes back at once.
-            Taken::Cancelled(route) => return drop(admission.held.granted(&granted, route, None)),
+            Taken::Cancelled(route) => return drop(admission.held.granted(&granted, route, None, 0)),
             Taken::Unknown => {
                 tracing::warn!("grant for an operation that was never sent; the lease ends with its TTL");
                 return;

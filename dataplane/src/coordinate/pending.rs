@@ -20,6 +20,7 @@ pub(crate) struct Waiter {
     pub(crate) answer: oneshot::Sender<Answer>,
     pub(crate) route: RouteName,
     pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) context_tokens: u64,
     pub(crate) give_up_at: Instant,
     /// The route's; a grant may be on its way for so long, while its binding waits for the database.
     pub(crate) queue_timeout: Duration,
@@ -123,7 +124,17 @@ mod tests {
         let (answer, receiver) = oneshot::channel();
         let route = RouteName::new("chat").unwrap();
         let give_up_at = Instant::now() + Duration::from_secs(seconds);
-        (Waiter { answer, route, fingerprint: None, give_up_at, queue_timeout: Duration::from_secs(60) }, receiver)
+        (
+            Waiter {
+                answer,
+                route,
+                fingerprint: None,
+                context_tokens: 0,
+                give_up_at,
+                queue_timeout: Duration::from_secs(60),
+            },
+            receiver,
+        )
     }
 
     #[tokio::test(start_paused = true)]

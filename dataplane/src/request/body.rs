@@ -16,6 +16,9 @@ use super::error::Error;
 const AT_ONCE: Duration = Duration::from_millis(5);
 const AT_ONCE_MAX: usize = 64 << 10;
 
+/// What is read of a body that has no slot yet. Of a longer one, the client's leaving is seen only after the wait.
+const WAITING_MAX: usize = 256 << 10;
+
 /// How long a refused client's body is read on and thrown away.
 const DISCARD_WITHIN: Duration = Duration::from_secs(2);
 
@@ -58,6 +61,20 @@ where
             Ok(false)
         };
         tokio::time::timeout(AT_ONCE, at_once).await.unwrap_or(Ok(false))
+    }
+
+    /// Reads on, within bounds, while a slot is waited for: only so is it seen that the client has left. Ends when it has, or
+    /// when the body is not as it must be.
+    pub(crate) async fn broken(&mut self) -> Error {
+        while self.len() <= WAITING_MAX {
+            match self.read_frame().await {
+                Ok(true) => {}
+                // All is in: from now on the server sees for itself.
+                Ok(false) => break,
+                Err(error) => return error,
+            }
+        }
+        std::future::pending().await
     }
 
     /// Reads the rest.
@@ -162,6 +179,21 @@ mod tests {
         assert_eq!(large_one.finish().await.unwrap(), large);
         let mut broken = Intake::new(chunks(&["abc", "def"]), 5, LONG);
         assert_eq!(broken.is_in_at_once().await.unwrap_err(), Error::BodyTooLarge { limit: 5 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_it_waits_a_body_is_read_within_bounds_and_its_break_is_seen() {
+        let mut gone = Intake::new(chunks(&["abc", "def"]), 5, LONG);
+        assert_eq!(gone.broken().await, Error::BodyTooLarge { limit: 5 });
+        let mut whole = Intake::new(chunks(&["abc", "def"]), 6, LONG);
+        assert!(tokio::time::timeout(LONG, whole.broken()).await.is_err(), "it is no error to be in");
+        assert_eq!(whole.finish().await.unwrap(), "abcdef");
+        let piece = Bytes::from(vec![b'z'; 100 << 10]);
+        let frames: Vec<_> = (0..5).map(|_| Ok::<_, Infallible>(Frame::data(piece.clone()))).collect();
+        let mut long = Intake::new(StreamBody::new(tokio_stream::iter(frames)), 1 << 20, LONG);
+        assert!(tokio::time::timeout(LONG, long.broken()).await.is_err());
+        assert_eq!(long.len(), 300 << 10, "no more than the bound and a piece");
+        assert_eq!(long.finish().await.unwrap().len(), 500 << 10);
     }
 
     #[tokio::test(start_paused = true)]

@@ -46,6 +46,7 @@ pub(crate) struct Proxy {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) request_ids: RequestIds,
+    pub(crate) model_turns: models::Turns,
     /// The traffic listener's address is loopback.
     pub(crate) is_loopback: bool,
 }
@@ -236,12 +237,18 @@ impl Exchange<'_> {
         if intake.is_in_at_once().await? {
             return Ok((intake.into_bytes(), None));
         }
-        match self.proxy.admission.reserve(ask).await {
+        let started = tokio::time::Instant::now();
+        let answer = tokio::select! {
+            answer = self.proxy.admission.reserve(ask) => answer,
+            error = intake.broken() => return Err(error),
+        };
+        match answer {
             Ok(reservation) => {
                 ask.waited = reservation.queued();
                 Ok((intake.finish().await?, Some(reservation)))
             }
             Err(refused) => {
+                self.tally.route.waited(started.elapsed());
                 intake.discard().await;
                 Err(Error::Refused(refused))
             }
@@ -259,7 +266,7 @@ impl Exchange<'_> {
     ) -> Result<Answer, Error> {
         let started = tokio::time::Instant::now();
         let granted = self.proxy.admission.acquire(&ask, reservation).await;
-        route.metrics.waited(started.elapsed());
+        route.metrics.waited(ask.waited + started.elapsed());
         let mut lease = granted.map_err(Error::Refused)?;
         // A transfer's wait is another one.
         ask.waited = Duration::ZERO;

@@ -17,6 +17,7 @@ use percent_encoding::percent_decode_str;
 use router_policy::body::models::{ModelList, Union};
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
+use tokio::sync::Semaphore;
 
 use super::error::Error;
 use super::handle::Proxy;
@@ -28,8 +29,22 @@ use crate::upstream::whole;
 
 const PATH: &str = "/v1/models";
 
-/// Longest answer of a backend, in bytes. As many are in memory at once as the route has backends.
-const LONGEST: usize = 8 << 20;
+/// Longest answer of a backend, in bytes.
+const LONGEST: usize = 2 << 20;
+
+/// Questions that are put to backends at the same time; further ones wait. Each asks every backend, with no slot taken there, and
+/// holds an answer of each: clients must not be able to multiply either.
+const AT_ONCE: usize = 16;
+
+/// Whose turn it is to ask.
+#[derive(Debug)]
+pub(crate) struct Turns(Semaphore);
+
+impl Turns {
+    pub(crate) fn new() -> Self {
+        Self(Semaphore::new(AT_ONCE))
+    }
+}
 
 /// Headers under which an answer is something else than the whole list in plain JSON.
 const NOT_PASSED_ON: [http::HeaderName; 5] = [ACCEPT_ENCODING, CONTENT_LENGTH, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE];
@@ -98,6 +113,8 @@ pub(crate) async fn answer(
     question: &Question,
 ) -> Result<Response<Full<Bytes>>, Error> {
     let backends = candidates(route, question.context_window)?;
+    // Never closed, so there is a turn for everybody.
+    let _turn = proxy.model_turns.0.acquire().await;
     let answers = join_all(backends.into_iter().map(|backend| Box::pin(ask(proxy, route, backend, question)))).await;
     let mut lists = Vec::new();
     let mut absent = Vec::new();

@@ -32,6 +32,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const H2_PING_EVERY: Duration = Duration::from_secs(20);
 const H2_PING_TIMEOUT: Duration = Duration::from_secs(20);
 const H2_STREAMS: u32 = 1024;
+/// What a client may send ahead on one stream, in bytes. The connection has as much for every stream: bodies that wait for a slot
+/// are not read, and must not take the room of those that have one.
+const H2_STREAM_WINDOW: u32 = 256 << 10;
 
 /// What tells connections to end.
 #[derive(Debug, Clone, Default)]
@@ -110,7 +113,9 @@ impl Servers {
             .timer(TokioTimer::new())
             .keep_alive_interval(H2_PING_EVERY)
             .keep_alive_timeout(H2_PING_TIMEOUT)
-            .max_concurrent_streams(H2_STREAMS);
+            .max_concurrent_streams(H2_STREAMS)
+            .initial_stream_window_size(H2_STREAM_WINDOW)
+            .initial_connection_window_size(H2_STREAMS * H2_STREAM_WINDOW);
         Self { http1, http2 }
     }
 }

@@ -143,7 +143,7 @@ impl Snapshot {
         next.default = next.routes.values().filter(|route| route.is_default).min_by_key(|route| &route.name).cloned();
         for id in &message.removed_keys {
             if let Some(hash) = next.key_hashes.remove(id.as_str()) {
-                next.keys.remove(&hash);
+                next.forget_hash(id, &hash);
             }
         }
         for key in &message.keys {
@@ -153,7 +153,7 @@ impl Snapshot {
             };
             let id: Arc<str> = key.id.as_str().into();
             if let Some(old) = next.key_hashes.insert(Arc::clone(&id), hash) {
-                next.keys.remove(&old);
+                next.forget_hash(&id, &old);
             }
             next.keys.insert(hash, id);
         }
@@ -162,6 +162,13 @@ impl Snapshot {
         }
         next.report_open_routes();
         next
+    }
+
+    /// Ends a key's hash, unless another key has it by now.
+    fn forget_hash(&mut self, id: &str, hash: &[u8; 32]) {
+        if self.keys.get(hash).is_some_and(|holder| holder.as_ref() == id) {
+            self.keys.remove(hash);
+        }
     }
 
     /// routing.md §11: a route that is open because nobody made a key is reported loudly.
@@ -253,6 +260,25 @@ mod tests {
 
         let third = second.apply(&v1::Snapshot { version: 1, full: true, ..Default::default() }, &metrics);
         assert!(third.default_route().is_none() && !third.has_keys());
+    }
+
+    #[test]
+    fn a_hash_that_another_key_has_by_now_outlives_the_first_one() {
+        let metrics = Metrics::new();
+        let delta = |keys: Vec<v1::Key>, removed: &[&str]| v1::Snapshot {
+            keys,
+            removed_keys: removed.iter().map(|id| (*id).to_owned()).collect(),
+            ..Default::default()
+        };
+        let both = Snapshot::default().apply(&delta(vec![key("first", 1)], &[]), &metrics);
+        let both = both.apply(&delta(vec![key("second", 1)], &[]), &metrics);
+        let holder = |snapshot: &Snapshot| snapshot.key_id(&[1; 32]).map(ToString::to_string);
+        assert_eq!(holder(&both).as_deref(), Some("second"));
+        let removed = both.apply(&delta(vec![], &["first"]), &metrics);
+        assert_eq!(holder(&removed).as_deref(), Some("second"));
+        let changed = both.apply(&delta(vec![key("first", 2)], &[]), &metrics);
+        assert_eq!(holder(&changed).as_deref(), Some("second"));
+        assert_eq!(holder(&both.apply(&delta(vec![], &["second"]), &metrics)), None, "the control");
     }
 
     #[test]

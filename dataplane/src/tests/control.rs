@@ -12,6 +12,7 @@ use router_proto::v1::coordinator_server::{Coordinator, CoordinatorServer};
 use router_proto::v1::server_op::Kind as ServerKind;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -47,6 +48,7 @@ struct State {
 struct Service {
     state: Arc<Mutex<State>>,
     ops: UnboundedSender<v1::ClientOp>,
+    refused: watch::Sender<Option<v1::Hello>>,
     tasks: TaskTracker,
 }
 
@@ -54,6 +56,8 @@ pub(super) struct Control {
     pub(super) addr: SocketAddr,
     state: Arc<Mutex<State>>,
     ops: UnboundedReceiver<v1::ClientOp>,
+    /// The last Hello that came while no streams were taken.
+    refused: watch::Receiver<Option<v1::Hello>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -81,9 +85,10 @@ impl Control {
             last_metadata: None,
         }));
         let (sender, ops) = mpsc::unbounded_channel();
+        let (sender_refused, refused) = watch::channel(None);
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let service = Service { state: Arc::clone(&state), ops: sender, tasks: tasks.clone() };
+        let service = Service { state: Arc::clone(&state), ops: sender, refused: sender_refused, tasks: tasks.clone() };
         let stopped = stop.clone();
         tasks.spawn(async move {
             let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -92,7 +97,7 @@ impl Control {
                 .serve_with_incoming(incoming);
             stopped.run_until_cancelled(serving).await
         });
-        Self { addr, state, ops, tasks, stop }
+        Self { addr, state, ops, refused, tasks, stop }
     }
 
     pub(super) fn answers(&self, answers: Answers) {
@@ -161,6 +166,13 @@ impl Control {
             Kind::Hello(hello) => hello,
             other => panic!("Hello expected, got {other:?}"),
         }
+    }
+
+    /// Waits until a replica that is not let in has greeted like this.
+    pub(super) async fn refused_hello(&self, is_it: impl Fn(&v1::Hello) -> bool) {
+        let mut refused = self.refused.clone();
+        let it = refused.wait_for(|hello| hello.as_ref().is_some_and(&is_it));
+        soon("the refused Hello", it).await.unwrap();
     }
 
     pub(super) async fn acquire(&mut self) -> (u64, v1::Acquire) {
@@ -258,11 +270,19 @@ impl Coordinator for Service {
         request: Request<Streaming<v1::ClientBatch>>,
     ) -> Result<Response<Self::CoordinateStream>, Status> {
         let (out, answers) = mpsc::unbounded_channel();
+        let is_open = self.state.lock().is_open;
+        if !is_open {
+            let first = request.into_inner().next().await;
+            let ops = first.into_iter().flatten().flat_map(|batch| batch.ops);
+            for kind in ops.filter_map(|op| op.kind) {
+                if let Kind::Hello(hello) = kind {
+                    self.refused.send_replace(Some(hello));
+                }
+            }
+            return Err(Status::unavailable("closed by the test"));
+        }
         {
             let mut state = self.state.lock();
-            if !state.is_open {
-                return Err(Status::unavailable("closed by the test"));
-            }
             let token = request.metadata().get("authorization").and_then(|value| value.to_str().ok());
             state.last_metadata = token.map(str::to_owned);
             state.link = Some(out.clone());

@@ -137,7 +137,7 @@ async fn a_backend_that_fails_while_there_is_no_link_is_left_all_the_same() {
     replica.unlinked().await;
     drop(upstream);
     // The lease ended with the failure, though nobody could be told.
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    control.refused_hello(|hello| hello.held.is_empty()).await;
     control.open(true);
     assert!(control.hello().await.held.is_empty());
     assert_eq!(control.acquire().await.1.tried, [failing.addr]);

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::claim::Slack;
 use super::view::{Ask, BackendView, PoolView, Slot};
 
 /// How good a backend is for one request; the smallest wins. The order of the comparisons is the rule.
@@ -36,12 +37,14 @@ impl Score {
     }
 }
 
-/// The best backend that suits the request, has room and was not tried.
-pub fn least_loaded(pool: &PoolView<'_>, ask: &Ask<'_>) -> Option<Slot> {
+/// The best backend that suits the request, has room that nobody claims and was not tried.
+pub(super) fn least_loaded(pool: &PoolView<'_>, ask: &Ask<'_>, slack: &Slack) -> Option<Slot> {
     pool.backends
         .iter()
         .enumerate()
-        .filter(|(slot, backend)| backend.has_room() && ask.suits(backend) && !ask.tried.contains(slot))
+        .filter(|(slot, backend)| {
+            backend.has_room() && ask.suits(backend) && slack.allows(backend) && !ask.tried.contains(slot)
+        })
         .map(|(slot, backend)| (slot, Score::new(slot, backend, ask.spread)))
         .min_by(|(_, a), (_, b)| a.better(b))
         .map(|(slot, _)| slot)

@@ -1,6 +1,7 @@
 //! The decision itself.
 
 use super::choose::least_loaded;
+use super::claim::Slack;
 use super::view::{Ask, PoolView, Slot};
 use crate::option::OnFull;
 use crate::refusal::{Gate, Refusal};
@@ -39,8 +40,8 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     let sessions_matter = pool.binds_sessions && ask.has_session;
     let bound = ask.bound.filter(|_| sessions_matter);
 
-    let has_free_slot = pool.reserved == 0 || pool.has_free_slot();
-    if let Some(slot) = bound.filter(|slot| has_free_slot && can_take(pool, ask, *slot)) {
+    let slack = Slack::of(pool);
+    if let Some(slot) = bound.filter(|slot| can_take(pool, ask, *slot, &slack)) {
         return Decision::Grant { slot, binding: Binding::Kept };
     }
     let load = Load::of(pool, ask);
@@ -56,7 +57,7 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
         (true, None, false, _) => Binding::Made,
         (true, None, true, OnFull::Refuse | OnFull::EvictIdle) => return load.refuse(Gate::SessionTableFull),
     };
-    match least_loaded(pool, ask).filter(|_| has_free_slot) {
+    match least_loaded(pool, ask, &slack) {
         Some(slot) => Decision::Grant { slot, binding },
         None => load.wait(pool, ask),
     }
@@ -79,7 +80,7 @@ pub fn reserve(pool: &PoolView<'_>, ask: &Ask<'_>) -> Reservation {
     let load = Load::of(pool, ask);
     let decision = if load.suitable == 0 {
         load.refuse(if load.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow })
-    } else if pool.has_free_slot() {
+    } else if Slack::after_claim(pool, ask.context_tokens).is_met_up_to(ask.context_tokens) {
         return Reservation::Taken;
     } else {
         load.wait(pool, ask)
@@ -90,8 +91,8 @@ pub fn reserve(pool: &PoolView<'_>, ask: &Ask<'_>) -> Reservation {
     }
 }
 
-fn can_take(pool: &PoolView<'_>, ask: &Ask<'_>, slot: Slot) -> bool {
-    pool.backends.get(slot).is_some_and(|backend| backend.has_room() && ask.suits(backend))
+fn can_take(pool: &PoolView<'_>, ask: &Ask<'_>, slot: Slot, slack: &Slack) -> bool {
+    pool.backends.get(slot).is_some_and(|backend| backend.has_room() && ask.suits(backend) && slack.allows(backend))
         && !ask.tried.contains(&slot)
 }
 
@@ -106,7 +107,7 @@ struct Load {
 
 impl Load {
     fn of(pool: &PoolView<'_>, ask: &Ask<'_>) -> Self {
-        let mut load = Self { admitted: 0, suitable: 0, untried: 0, in_flight: pool.reserved, limit: 0 };
+        let mut load = Self { admitted: 0, suitable: 0, untried: 0, in_flight: pool.claimed(), limit: 0 };
         for (slot, backend) in pool.backends.iter().enumerate() {
             load.admitted += usize::from(backend.is_admitted);
             if ask.suits(backend) {

@@ -16,7 +16,7 @@ fn pool(backends: &[BackendView]) -> PoolView<'_> {
         binds_sessions: true,
         sessions_full: false,
         on_full: OnFull::Unbound,
-        reserved: 0,
+        claims: &[],
     }
 }
 
@@ -87,7 +87,8 @@ fn gateway_7_only_a_backend_that_is_known_to_have_the_window_will_do() {
 #[test]
 fn gateway_1_a_reserved_slot_is_nobody_else_s() {
     let backends = [backend(7, 8, 0), backend(8, 8, 0)];
-    let claimed = PoolView { reserved: 1, ..pool(&backends) };
+    let claims = [Claims { window: 0, count: 1 }];
+    let claimed = PoolView { claims: &claims, ..pool(&backends) };
     assert_eq!(decide(&claimed, &ask(None)), Decision::Wait);
     assert_eq!(decide(&claimed, &ask(Some(0))), Decision::Wait, "a bound session neither");
     assert_eq!(reserve(&claimed, &ask(None)), Reservation::Wait);
@@ -178,7 +179,8 @@ proptest! {
         has_session: bool, binds_sessions: bool, sessions_full: bool, is_queued: bool,
         context_tokens in 0_u64..4, spread: u64, waiting in 0_usize..3, max_waiting in 0_usize..3, reserved in 0_u32..4,
     ) {
-        let pool = PoolView { backends: &backends, waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse, reserved };
+        let claims = [Claims { window: 0, count: reserved }];
+        let pool = PoolView { backends: &backends, waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse, claims: &claims };
         let ask = Ask { has_session, bound, tried: &tried, context_tokens, is_queued, spread };
         let usable = |slot: usize| {
             let b = &backends[slot];

@@ -1,5 +1,6 @@
 //! What a decision reads.
 
+use super::claim::{Claims, Slack};
 use crate::option::OnFull;
 
 /// A backend's place in its pool's list; stable while it holds leases or bindings.
@@ -29,7 +30,7 @@ impl BackendView {
     }
 
     /// Leases that it may still take.
-    fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         if self.is_admitted { self.limit.saturating_sub(self.in_flight) } else { 0 }
     }
 }
@@ -49,16 +50,20 @@ pub struct PoolView<'a> {
     pub sessions_full: bool,
     /// What that means for a new session.
     pub on_full: OnFull,
-    /// Slots taken for requests whose body is still coming in. They are on no backend yet: each is a claim on one slot of
-    /// whichever has room.
-    pub reserved: u32,
+    /// Slots taken for requests whose body is still coming in, by the window that they ask for. They are on no backend yet.
+    pub claims: &'a [Claims],
 }
 
 impl PoolView<'_> {
-    /// Whether some slot is neither in use nor reserved.
+    /// How many slots are claimed.
+    pub(super) fn claimed(&self) -> u32 {
+        self.claims.iter().fold(0, |sum, claims| sum.saturating_add(claims.count))
+    }
+
+    /// Whether somebody could be granted a slot now.
     pub fn has_free_slot(&self) -> bool {
-        let room = self.backends.iter().fold(0_u32, |room, backend| room.saturating_add(backend.room()));
-        room > self.reserved
+        let slack = Slack::of(self);
+        self.backends.iter().any(|backend| backend.room() > 0 && slack.allows(backend))
     }
 }
 
@@ -83,10 +88,11 @@ impl Ask<'_> {
     /// Whether this backend could serve the request, room left aside. A window that nobody has stated is not enough for a
     /// request that states how much it needs.
     pub fn suits(&self, backend: &BackendView) -> bool {
-        backend.is_admitted && self.fits(backend)
+        backend.is_admitted && fits(backend, self.context_tokens)
     }
+}
 
-    fn fits(&self, backend: &BackendView) -> bool {
-        self.context_tokens == 0 || backend.context_limit.is_some_and(|window| window >= self.context_tokens)
-    }
+/// Whether a backend is known to have that window; 0 asks for none.
+pub(super) fn fits(backend: &BackendView, context_tokens: u64) -> bool {
+    context_tokens == 0 || backend.context_limit.is_some_and(|window| window >= context_tokens)
 }

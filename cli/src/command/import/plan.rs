@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
+use router_policy::gateway_file::control_file::{Content, Entry};
+use router_policy::gateway_file::key_store::Record;
+use router_policy::ids::{BackendId, hash_prefix};
 use serde::Serialize;
 
-use super::files::Record;
 use crate::output::Answer;
 use crate::output::diff::print_change;
 use crate::output::json::{ChangeView, KeyView};
@@ -69,7 +71,7 @@ impl Plan {
 /// The steps for the records of a key store. `known` are the keys that there are; they are told from the file's by the
 /// eight digits that the control plane shows, so two keys pass for one in a case of four thousand million.
 pub(super) fn key_steps(records: &[Record], known: &[KeyView], notes: &mut Vec<String>) -> Vec<KeyStep> {
-    let prefixes: BTreeSet<String> = records.iter().map(Record::prefix).collect();
+    let prefixes: BTreeSet<String> = records.iter().map(|record| hash_prefix(&record.sha256)).collect();
     // A key of a followed file may be one of these: then its label is not another's.
     let (stored, followed): (Vec<&KeyView>, Vec<&KeyView>) = known.iter().partition(|key| key.source == "database");
     let others = followed.iter().filter(|key| !prefixes.contains(&key.sha256_prefix));
@@ -77,7 +79,7 @@ pub(super) fn key_steps(records: &[Record], known: &[KeyView], notes: &mut Vec<S
     let mut steps = Vec::new();
     let mut is_followed = false;
     for (index, record) in records.iter().enumerate() {
-        let (at, sha256_prefix) = (format!("records[{index}]"), record.prefix());
+        let (at, sha256_prefix) = (format!("records[{index}]"), hash_prefix(&record.sha256));
         let key = stored.iter().find(|key| key.sha256_prefix == sha256_prefix);
         let (step, name) = match (record.is_active, key) {
             (true, Some(key)) => ("present", Some(key.name.clone())),
@@ -110,24 +112,25 @@ fn free_label(record: &Record, taken: &BTreeSet<String>) -> String {
     if let Some(label) = record.label.as_ref().filter(|label| !taken.contains(*label)) {
         return label.clone();
     }
-    let plain = format!("gateway-{}", record.prefix());
+    let plain = format!("gateway-{}", hash_prefix(&record.sha256));
     let numbered = (2..).map(|number: u32| format!("{plain}-{number}"));
     std::iter::once(plain.clone()).chain(numbered).find(|label| !taken.contains(label)).unwrap_or(plain)
 }
 
-/// The steps for backends (address, port) that are not enabled. `draining` are those that take nothing new already.
+/// The steps for backends that are not enabled. `draining` are those that take nothing new already.
 pub(super) fn drain_steps(
-    backends: &[(String, u16)],
-    enabled: &BTreeSet<u16>,
+    backends: &[BackendId],
+    enabled: &Content,
     draining: &BTreeSet<String>,
     notes: &mut Vec<String>,
 ) -> Vec<DrainStep> {
-    for port in enabled.iter().filter(|port| backends.iter().all(|(_, known)| known != *port)) {
-        notes.push(format!("port {port} is enabled but is not a backend of the route: it is left out"));
+    for entry in enabled.unmatched(backends) {
+        let what = if matches!(entry, Entry::Port(_)) { "port " } else { "" };
+        notes.push(format!("{what}{entry} is enabled but is not a backend of the route: it is left out"));
     }
-    let disabled = backends.iter().filter(|(_, port)| !enabled.contains(port));
+    let disabled = backends.iter().filter(|backend| !enabled.lists(backend)).map(BackendId::to_string);
     let step = |address: &String| if draining.contains(address) { "present" } else { "drain" };
-    disabled.map(|(address, _)| DrainStep { backend: address.clone(), step: step(address) }).collect()
+    disabled.map(|backend| DrainStep { step: step(&backend), backend }).collect()
 }
 
 impl Answer for Plan {

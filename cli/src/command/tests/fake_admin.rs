@@ -29,6 +29,9 @@ pub(crate) struct State {
     /// By address.
     pub(crate) in_flight: BTreeMap<String, u32>,
     pub(crate) keys: Vec<(v1::KeyState, Vec<u8>)>,
+    /// Told with a revoked key.
+    pub(crate) revoke_note: String,
+    pub(crate) files: Vec<v1::FileState>,
     pub(crate) sessions: Vec<v1::SessionState>,
     /// `authorization` of the last call.
     pub(crate) authorization: Option<String>,
@@ -301,7 +304,8 @@ impl Admin for Fake {
         let (mut state, key) = (self.state(), request.into_inner().key);
         let found = state.keys.iter().position(|(known, _)| known.id == key || known.name == key);
         let index = found.ok_or_else(|| Status::not_found(format!("key {key}")))?;
-        Ok(Response::new(v1::RevokeKeyReply { key: Some(state.keys.remove(index).0) }))
+        let note = state.revoke_note.clone();
+        Ok(Response::new(v1::RevokeKeyReply { key: Some(state.keys.remove(index).0), note }))
     }
 
     async fn get_status(&self, request: Request<v1::GetStatusRequest>) -> Reply<v1::GetStatusReply> {
@@ -312,8 +316,8 @@ impl Admin for Fake {
             return Err(Status::unauthenticated("the token is not valid"));
         }
         let routes = state.routes.values().map(|route| state.route_state(route)).collect();
-        let reply =
-            v1::GetStatusReply { database: "sqlite".to_owned(), database_ok: true, routes, ..Default::default() };
+        let (database, files) = ("sqlite".to_owned(), state.files.clone());
+        let reply = v1::GetStatusReply { database, database_ok: true, routes, files, ..Default::default() };
         Ok(Response::new(reply))
     }
 }

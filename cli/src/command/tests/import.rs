@@ -190,6 +190,28 @@ async fn a_backend_that_is_not_enabled_any_more_is_drained_and_not_removed() {
 }
 
 #[tokio::test]
+async fn a_single_backend_that_is_enabled_is_one_of_the_route() {
+    let (fake, at) = Fake::start().await;
+    let at = at.to_string();
+    let first = Gateway::new(&json!([]), &json!([8000, "10.0.0.1:8000", "10.0.0.2:8000", 19001]));
+    let plan = run_at(&at, &first.line("--yes -o json")).await.json();
+    assert_eq!(plan["drains"], json!([{"backend": "127.0.0.1:19002", "step": "drain"}]));
+    // Each port of the file is a backend already: none is added. Of two that share one, the file means one.
+    let later = Gateway::new(&json!([]), &json!([19001, 19002, "10.0.0.2:8000"]));
+    let plan = run_at(&at, &later.line("--yes -o json")).await.json();
+    assert_eq!(plan["changes"], json!([]));
+    assert_eq!(plan["drains"], json!([{"backend": "10.0.0.1:8000", "step": "drain"}]));
+    let both = run_at(&at, &Gateway::new(&json!([]), &json!([19001, 8000])).line("--dry-run -o json")).await.json();
+    assert_eq!((&both["changes"], &both["drains"][0]["backend"]), (&json!([]), &json!("127.0.0.1:19002")), "{both}");
+    let given = run_at(&at, &first.line("--name gate --backend-port 19001 --dry-run -o json")).await.json();
+    assert!(
+        given["notes"].to_string().contains("\"10.0.0.1:8000 is enabled but is not a backend of the route"),
+        "{given}"
+    );
+    assert_eq!(fake.state().drained.iter().collect::<Vec<_>>(), ["10.0.0.1:8000", "127.0.0.1:19002"]);
+}
+
+#[tokio::test]
 async fn everything_wrong_is_told_at_once_and_nothing_is_asked() {
     let gateway = Gateway::new(&json!([{"sha256": "short", "active": true}]), &json!(["x"]));
     // Nothing listens there: it must not matter.
@@ -203,8 +225,12 @@ async fn everything_wrong_is_told_at_once_and_nothing_is_asked() {
         [
             "--max-waiting: integer expected, got 'many'; allowed: 0..=100000".to_owned(),
             "--backend-dp-size: no backend has port 7; there are: 19001".to_owned(),
-            format!("--key-store {dir}/keys.json: records[0].sha256: 64 hexadecimal digits expected"),
-            format!("--control-file {dir}/admission.json: enabled_ports[0]: port expected; allowed: 1..=65535"),
+            format!(
+                "--key-store {dir}/keys.json: records[0].sha256: 64 digits expected, got a string with 5 bytes; allowed: the SHA-256 of the key as 64 hexadecimal digits"
+            ),
+            format!(
+                "--control-file {dir}/admission.json: enabled_ports[0]: host:port expected, got another string; allowed: ports from 1 to 65535, or \"host:port\""
+            ),
         ]
     );
 }

@@ -112,12 +112,13 @@ fn a_gateway_s_line_is_a_route_and_files() {
             "--grpc-listen=127.0.0.1:7400",
             "--http-listen=127.0.0.1:7480",
             "--database-url=sqlite:/x/router.db",
+            "--gateway-route=default",
             "--key-store=keys.json",
             "--control-file=admission.json",
             "--backend-state=state.json"
         ]
     );
-    assert_eq!(args("").controlplane_flags(Path::new("/x/router.db")).len(), 3);
+    assert_eq!(args("").controlplane_flags(Path::new("/x/router.db")).len(), 4);
     assert!(args("").overlay(&mut Vec::new()).is_empty());
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use router_policy::ids::hash_prefix;
 use router_proto::v1;
 
 use crate::error::AdminError;
-use crate::fleet::{Fleet, KnownKey};
+use crate::fleet::{Fleet, KnownKey, RevokedKey};
 use crate::store::KeyRow;
 
 pub(super) async fn add(fleet: &Fleet, request: &v1::AddKeyRequest) -> Result<v1::AddKeyReply, AdminError> {
@@ -32,8 +33,8 @@ pub(super) fn find(fleet: &Fleet, request: v1::FindKeysRequest) -> Result<v1::Fi
 }
 
 pub(super) async fn revoke(fleet: &Fleet, request: &v1::RevokeKeyRequest) -> Result<v1::RevokeKeyReply, AdminError> {
-    let key = fleet.revoke_key(&request.key).await?;
-    Ok(v1::RevokeKeyReply { key: Some(stored(key)) })
+    let RevokedKey { key, note } = fleet.revoke_key(&request.key).await?;
+    Ok(v1::RevokeKeyReply { key: Some(stored(key)), note })
 }
 
 fn stored(key: KeyRow) -> v1::KeyState {
@@ -45,7 +46,7 @@ fn state(key: KnownKey) -> v1::KeyState {
     v1::KeyState {
         id: key.id,
         name: key.name,
-        sha256_prefix: format!("{:08x}", key.sha256.iter().take(4).fold(0, |sum, byte| (sum << 8) | u32::from(*byte))),
+        sha256_prefix: hash_prefix(&key.sha256),
         created_unix_ms: key.created_unix_ms,
         source: key.source.into(),
     }

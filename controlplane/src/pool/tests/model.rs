@@ -8,6 +8,9 @@ use super::*;
 
 /// Fewer than sessions: the table gets full.
 const MAX_SESSIONS: usize = 4;
+const MAX_WAITING: u32 = 4;
+/// In tokens.
+const WIDE: u64 = 100;
 
 /// One step of a random run.
 #[derive(Debug, Clone)]
@@ -16,9 +19,10 @@ enum Step {
         session: Option<u8>,
         replica: bool,
     },
-    /// A body starts to come in.
+    /// A body starts to come in; a wide one needs the window that only the first backend has.
     Reserve {
         replica: bool,
+        is_wide: bool,
     },
     /// One that was reserved for is in.
     Place {
@@ -47,7 +51,7 @@ enum Step {
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (proptest::option::of(0_u8..6), any::<bool>()).prop_map(|(session, replica)| Step::Acquire { session, replica }),
-        3 => any::<bool>().prop_map(|replica| Step::Reserve { replica }),
+        3 => any::<(bool, bool)>().prop_map(|(replica, is_wide)| Step::Reserve { replica, is_wide }),
         3 => (any::<usize>(), proptest::option::of(0_u8..6)).prop_map(|(pick, session)| Step::Place { pick, session }),
         2 => any::<usize>().prop_map(Step::Cancel),
         6 => any::<usize>().prop_map(Step::Release),
@@ -122,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_interleaving_exceeds_a_limit_or_loses_a_waiter(steps in proptest::collection::vec(any_step(), 1..80)) {
+    fn no_interleaving_exceeds_a_limit_loses_a_waiter_or_splits_a_session(steps in proptest::collection::vec(any_step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(run(steps));
     }
@@ -130,6 +134,7 @@ proptest! {
 
 async fn run(steps: Vec<Step>) {
     let bench = Bench::new(3, options(2)).await;
+    bench.pool.install(Arc::new(document(2)));
     let (second, second_answers) = stream("r2", 2);
     let mut run = Run { bench, second, second_answers, model: Model::default(), limit: 2 };
     for step in steps {
@@ -139,8 +144,15 @@ async fn run(steps: Vec<Step>) {
     }
 }
 
+fn document(limit: u32) -> RouteSpec {
+    let window = |number| if number == 0 { WIDE } else { 1 };
+    let backends: Vec<_> =
+        (0..3).map(|number| json!({"address": backend(number).to_string(), "context_limit": window(number)})).collect();
+    parse_route(&json!({"name": "chat", "options": options(limit), "backends": backends})).unwrap()
+}
+
 fn options(limit: u32) -> serde_json::Value {
-    json!({"max_concurrency": limit, "max_waiting": 4, "health_successes": 1, "queue_timeout": "5s",
+    json!({"max_concurrency": limit, "max_waiting": MAX_WAITING, "health_successes": 1, "queue_timeout": "5s",
         "max_sessions": MAX_SESSIONS, "on_full": "refuse"})
 }
 
@@ -175,8 +187,9 @@ impl Run {
     async fn take(&mut self, step: Step) {
         match step {
             Step::Acquire { session, replica } => self.acquire(Asked::default(), session, replica),
-            Step::Reserve { replica } => {
-                self.acquire(Asked { is_reserve: true, ..Asked::default() }, None, replica);
+            Step::Reserve { replica, is_wide } => {
+                let context_tokens = if is_wide { WIDE } else { 0 };
+                self.acquire(Asked { is_reserve: true, context_tokens, ..Asked::default() }, None, replica);
             }
             Step::Place { pick, session } => {
                 if let Some((lease, _, replica)) = self.model.take(pick, str::is_empty) {
@@ -222,9 +235,7 @@ impl Run {
             }
             Step::Limit(new) => {
                 self.limit = new;
-                let addresses: Vec<String> = (0..3).map(|number| backend(number).to_string()).collect();
-                let document = json!({"name": "chat", "options": options(new), "backends": addresses});
-                self.bench.pool.install(Arc::new(parse_route(&document).unwrap()));
+                self.bench.pool.install(Arc::new(document(new)));
             }
             Step::Tick(ms) => {
                 tokio::time::advance(Duration::from_millis(ms)).await;
@@ -256,6 +267,7 @@ impl Run {
         assert_eq!(self.bench.pool.in_flight() as usize, self.model.held.len(), "every lease is known outside, once");
         assert_eq!(state.reserved as usize, reserved);
         assert_eq!(state.waiting as usize, self.model.waiting.len(), "no waiter is lost");
+        assert!(state.waiting <= MAX_WAITING, "the queue is bounded");
         let (sessions, _) = self.bench.pool.sessions(&SessionFilter::default(), 100);
         let bound: HashMap<String, String> = sessions.into_iter().map(|row| (row.fingerprint, row.backend)).collect();
         let told = self.model.bound.iter().map(|(number, on)| (session(*number).to_string(), on.clone())).collect();

@@ -47,23 +47,46 @@ async fn gateway_1_a_client_that_leaves_during_its_upload_gives_the_slot_to_the_
 }
 
 #[tokio::test]
-async fn a_reservation_is_no_claim_on_a_backend_that_is_gone() {
-    let mut bench = Bench::new(2, json!({"max_concurrency": 1, "max_waiting": 1})).await;
-    bench.ask(reserve());
+async fn a_reservation_whose_backend_is_gone_waits_as_everybody_does() {
+    for max_waiting in [1, 2] {
+        let mut bench = Bench::new(2, json!({"max_concurrency": 1, "max_waiting": max_waiting})).await;
+        bench.ask(reserve());
+        let slot = bench.granted().await;
+        bench.ask_for(1);
+        let other = bench.granted().await;
+        let idle = if other.backend == backend(0).to_string() { backend(1) } else { backend(0) };
+        bench.pool.set_drain(&idle, true);
+        bench.ask_for(2);
+        assert!(bench.answers.try_recv().is_err(), "one waits");
+        bench.ask(with(&slot, 3));
+        assert_eq!((reserved(&bench), bench.pool.route_state().waiting), (0, max_waiting));
+        if max_waiting == 1 {
+            assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::QueueFull), "the queue has no place for more");
+        }
+        bench.release(&other);
+        assert_eq!(bench.granted().await.mode, i32::from(v1::Mode::New));
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_claims_only_what_it_could_use() {
+    let mut bench = Bench::new(2, json!({})).await;
+    let (large, small) = (backend(0).to_string(), backend(1).to_string());
+    let backends = json!([{"address": large, "context_limit": 100}, {"address": small, "context_limit": 10}]);
+    let options = json!({"max_concurrency": 1, "max_waiting": 0});
+    let document = json!({"name": "chat", "options": options, "backends": backends});
+    bench.pool.install(Arc::new(parse_route(&document).unwrap()));
+    let wide = |asked: Asked| Asked { context_tokens: 100, ..asked };
+    bench.ask(wide(reserve()));
     let slot = bench.granted().await;
+    bench.ask(wide(reserve()));
+    assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::QueueFull), "the small one is no room for it");
     bench.ask_for(1);
-    let other = bench.granted().await;
-    let idle = if other.backend == backend(0).to_string() { backend(1) } else { backend(0) };
-    bench.pool.set_drain(&idle, true);
+    assert_eq!(bench.granted().await.backend, small, "and is free for others");
     bench.ask_for(2);
-    assert!(bench.answers.try_recv().is_err(), "the queue is full now");
-    // Its slot is gone with the backend, its place is not: it waits although the queue is full.
-    bench.ask(with(&slot, 3));
-    assert!(bench.answers.try_recv().is_err());
-    assert_eq!(bench.pool.route_state().waiting, 2);
-    bench.release(&other);
-    assert_eq!(bench.granted().await.mode, i32::from(v1::Mode::New));
-    assert_eq!(bench.pool.route_state().waiting, 1);
+    assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::QueueFull), "the large one is not");
+    bench.ask(wide(with(&slot, 3)));
+    assert_eq!(bench.granted().await.backend, large);
 }
 
 #[tokio::test]
@@ -88,7 +111,7 @@ async fn a_replica_s_reservations_are_reported_and_end_with_it() {
     let kept = bench.granted().await;
     bench.ask(reserve());
     bench.granted().await;
-    let held = Held { lease: LeaseId(kept.lease), backend: None, fingerprint: None, granted: Tick(0) };
+    let held = Held { lease: LeaseId(kept.lease), backend: None, fingerprint: None, window: 0, granted: Tick(0) };
     let unknown = Held { lease: LeaseId::new(0, 9), ..held.clone() };
     bench.pool.reconcile(&"r1".into(), &[held, unknown]);
     assert_eq!(reserved(&bench), 2, "one was dropped, one was taken up");

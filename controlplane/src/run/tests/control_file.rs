@@ -27,17 +27,18 @@ on_both_databases![
 async fn the_file_drains_and_undrains(place: Place) {
     place.put("control", r#"{"enabled_ports": [19001, 19008]}"#);
     let still = place.start().await;
-    assert!(still.problem("control-file").contains("no route 'default'"));
+    assert!(still.note("control-file").contains("no route 'default'") && still.problem("control-file").is_empty());
     still.apply(&[ONE, TWO]).await;
     assert_eq!(still.drained(), [(TWO.to_owned(), NOT_LISTED.to_owned())], "the file decides about a new route");
     assert_eq!(still.stored_drains().await, [TWO]);
-    assert_eq!(still.problem("control-file"), "enabled_ports: no backend for 19008; passed over");
+    assert_eq!(still.note("control-file"), "enabled_ports: no backend for 19008; passed over");
+    assert_eq!(still.problem("control-file"), "");
 
     place.put("control", r#"{"enabled_ports": [19002]}"#);
     still.fleet.follow_control_file().await;
     assert_eq!(still.drained_names(), [ONE]);
     assert_eq!(still.stored_drains().await, [ONE]);
-    assert_eq!(still.problem("control-file"), "");
+    assert_eq!((still.problem("control-file"), still.note("control-file")), (String::new(), String::new()));
     let version = still.fleet.hub.version();
     still.fleet.follow_control_file().await;
     assert_eq!(still.fleet.hub.version(), version, "nothing new, nothing told");
@@ -66,7 +67,7 @@ async fn a_file_that_says_nothing_closes_admission(place: Place) {
         }
         still.fleet.follow_control_file().await;
         assert_eq!(still.drained(), both.map(|backend| (backend.to_owned(), reason.to_owned())));
-        assert!(still.problem("control-file").contains("admission is closed"));
+        assert!(still.problem("control-file").contains("admission is closed") && still.note("control-file").is_empty());
         assert_eq!(still.stored_drains().await, both);
     }
     // A drain has nothing to write; an undrain makes a file that lists what it means.

@@ -119,7 +119,15 @@ impl Still {
     }
 
     pub(super) fn problem(&self, flag: &str) -> String {
-        self.fleet.files().into_iter().find(|file| file.flag == flag).unwrap().problem
+        self.file(flag).problem
+    }
+
+    pub(super) fn note(&self, flag: &str) -> String {
+        self.file(flag).note
+    }
+
+    fn file(&self, flag: &str) -> v1::FileState {
+        self.fleet.files().into_iter().find(|file| file.flag == flag).unwrap()
     }
 
     /// Ends without a last word, as kill -9 does.

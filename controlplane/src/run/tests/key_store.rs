@@ -112,13 +112,15 @@ async fn one_secret_in_both_sources_is_one_key(place: Place) {
     assert_eq!((delta.keys.len(), delta.removed_keys.len()), (1, 1));
     assert_eq!(still.fleet.hub.version(), before + 1, "in one step: at no time is the secret unknown");
     assert_eq!(still.fleet.keys().len(), 2);
-    still.fleet.revoke_key("ci").await.unwrap();
+    let note = still.fleet.revoke_key("ci").await.unwrap().note;
+    assert!(note.starts_with("its secret is active in the key store file too") && note.contains("'file-7'"), "{note}");
+    assert!(note.ends_with(&format!("set `active: false` for it in {}", place.path("keys").display())), "{note}");
     assert_eq!(told(&still), named(&[("file-1", 1), ("file-7", 7)]), "the file's key takes over");
     let key = still.fleet.add_key("ci", &[7; 32]).await.unwrap();
     place.put("keys", &records(&[(1, true)]));
     still.fleet.follow_key_store().await;
     assert_eq!(told(&still), named(&[("ci", 7), ("file-1", 1)]));
-    still.fleet.revoke_key(&key.id).await.unwrap();
+    assert_eq!(still.fleet.revoke_key(&key.id).await.unwrap().note, "");
     assert_eq!(told(&still), named(&[("file-1", 1)]), "and ends with the last of both");
 }
 

@@ -117,7 +117,7 @@ pub const CATALOGUE: &[OptionDef] = &[
         kind: seconds(10, Duration::from_secs(600)),
         default: "5s",
         gateway: None,
-        description: "A probe without an answer after this long has failed.",
+        description: "A probe without an answer after this long has failed; so has a backend that is asked for its `/v1/models`.",
     },
     OptionDef {
         name: "health_failures",

@@ -1,0 +1,165 @@
+//! Reserved slots: requests whose body is still coming in have a claim on one slot each, on whichever backend has the context
+//! window that they asked for. Nothing may be granted that leaves a claim without a slot, and no claim keeps a slot back that
+//! it could not use.
+//!
+//! Windows are nested: a backend that fits a large one fits every smaller one. So all claims can be met exactly when, for
+//! each window `w`, no more claims ask for `w` or more than there are free slots on backends that fit `w`.
+
+use super::view::{BackendView, PoolView, fits};
+
+/// Claims that ask for the same context window, in tokens; 0 for those that say nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claims {
+    /// The window.
+    pub window: u64,
+    /// How many.
+    pub count: u32,
+}
+
+/// What the claims leave of a pool.
+#[derive(Debug)]
+pub(super) struct Slack {
+    /// Each window that is claimed, with the slots that fit it and are neither in use nor claimed; negative when backends have
+    /// gone.
+    by_window: Vec<(u64, i64)>,
+}
+
+impl Slack {
+    /// Of the pool as it is.
+    pub(super) fn of(pool: &PoolView<'_>) -> Self {
+        Self::with(pool, None)
+    }
+
+    /// Of the pool with one more claim.
+    pub(super) fn after_claim(pool: &PoolView<'_>, window: u64) -> Self {
+        Self::with(pool, Some(window))
+    }
+
+    fn with(pool: &PoolView<'_>, more: Option<u64>) -> Self {
+        let mut windows: Vec<u64> = pool.claims.iter().map(|claims| claims.window).chain(more).collect();
+        windows.sort_unstable();
+        windows.dedup();
+        let slack = |window: u64| {
+            let claimed = pool.claims.iter().filter(|claims| claims.window >= window);
+            let claimed: i64 = claimed.map(|claims| i64::from(claims.count)).sum();
+            let one_more = i64::from(more.is_some_and(|more| more >= window));
+            let suitable = pool.backends.iter().filter(|backend| fits(backend, window));
+            let room: i64 = suitable.map(|backend| i64::from(backend.room())).sum();
+            room - claimed - one_more
+        };
+        Self { by_window: windows.into_iter().map(|window| (window, slack(window))).collect() }
+    }
+
+    /// Whether every claim up to this window can be met.
+    pub(super) fn is_met_up_to(&self, window: u64) -> bool {
+        self.by_window.iter().all(|(claimed, slack)| *claimed > window || *slack >= 0)
+    }
+
+    /// Whether a slot of this backend is nobody's claim.
+    pub(super) fn allows(&self, backend: &BackendView) -> bool {
+        self.by_window.iter().all(|(window, slack)| *slack > 0 || !fits(backend, *window))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Ask, Decision, Reservation, decide, reserve};
+    use super::*;
+    use crate::option::OnFull;
+    use proptest::prelude::*;
+
+    fn pool<'a>(backends: &'a [BackendView], claims: &'a [Claims]) -> PoolView<'a> {
+        PoolView {
+            backends,
+            waiting: 0,
+            max_waiting: 1,
+            binds_sessions: true,
+            sessions_full: false,
+            on_full: OnFull::Unbound,
+            claims,
+        }
+    }
+
+    fn backend(room: u32, context_limit: Option<u64>) -> BackendView {
+        BackendView { limit: room, in_flight: 0, bound: 0, is_admitted: true, is_failing: false, context_limit }
+    }
+
+    fn ask(context_tokens: u64) -> Ask<'static> {
+        Ask { has_session: false, bound: None, tried: &[], context_tokens, is_queued: false, spread: 3 }
+    }
+
+    fn add(claims: &mut Vec<Claims>, window: u64) {
+        match claims.iter_mut().find(|one| one.window == window) {
+            Some(one) => one.count += 1,
+            None => claims.push(Claims { window, count: 1 }),
+        }
+    }
+
+    #[test]
+    fn a_claim_keeps_back_no_slot_that_it_could_not_use() {
+        let backends = [backend(1, Some(100)), backend(1, Some(10))];
+        let large = [Claims { window: 100, count: 1 }];
+        assert!(matches!(decide(&pool(&backends, &large), &ask(0)), Decision::Grant { slot: 1, .. }));
+        assert_eq!(reserve(&pool(&backends, &large), &ask(100)), Reservation::Wait, "the other slot is too small");
+        assert_eq!(reserve(&pool(&backends, &large), &ask(10)), Reservation::Taken);
+        let both = [Claims { window: 100, count: 1 }, Claims { window: 0, count: 1 }];
+        assert_eq!(decide(&pool(&backends, &both), &ask(0)), Decision::Wait);
+        let small = [Claims { window: 0, count: 1 }];
+        assert!(matches!(decide(&pool(&backends, &small), &ask(100)), Decision::Grant { slot: 0, .. }));
+    }
+
+    proptest! {
+        /// Whatever is granted and reserved in whatever order, each reservation finds its slot when its body is in.
+        #[test]
+        fn a_reservation_is_kept(
+            rooms in proptest::collection::vec((0_u32..4, proptest::option::of(0_u64..4)), 1..5),
+            steps in proptest::collection::vec((any::<bool>(), 0_u64..4), 0..20),
+            order in any::<prop::sample::Index>(),
+        ) {
+            let mut backends: Vec<BackendView> = rooms.iter().map(|(room, window)| backend(*room, *window)).collect();
+            let mut claims: Vec<Claims> = Vec::new();
+            let mut reserved: Vec<u64> = Vec::new();
+            for (is_reserve, window) in steps {
+                if is_reserve {
+                    if reserve(&pool(&backends, &claims), &ask(window)) == Reservation::Taken {
+                        add(&mut claims, window);
+                        reserved.push(window);
+                    }
+                } else if let Decision::Grant { slot, .. } = decide(&pool(&backends, &claims), &ask(window)) {
+                    backends[slot].in_flight += 1;
+                }
+            }
+            while !reserved.is_empty() {
+                let window = reserved.remove(order.index(reserved.len()));
+                claims.iter_mut().find(|one| one.window == window).unwrap().count -= 1;
+                claims.retain(|one| one.count > 0);
+                let decision = decide(&pool(&backends, &claims), &ask(window));
+                let Decision::Grant { slot, .. } = decision else {
+                    return Err(TestCaseError::fail(format!("{decision:?} for a reservation of {window}")));
+                };
+                prop_assert!(backends[slot].has_room());
+                backends[slot].in_flight += 1;
+            }
+        }
+
+        /// The control: no slot is kept back for nobody. With claims that need only so much, everything else is used.
+        #[test]
+        fn nothing_is_kept_back_for_nobody(
+            rooms in proptest::collection::vec((0_u32..4, proptest::option::of(1_u64..4)), 1..5),
+            window in 0_u64..4,
+        ) {
+            let mut backends: Vec<BackendView> = rooms.iter().map(|(room, window)| backend(*room, *window)).collect();
+            let total: u32 = backends.iter().map(BackendView::room).sum();
+            let mut claims = Vec::new();
+            if reserve(&pool(&backends, &claims), &ask(window)) == Reservation::Taken {
+                add(&mut claims, window);
+            }
+            let mut granted = 0;
+            while let Decision::Grant { slot, .. } = decide(&pool(&backends, &claims), &ask(0)) {
+                backends[slot].in_flight += 1;
+                granted += 1;
+            }
+            prop_assert_eq!(granted + claims.iter().map(|one| one.count).sum::<u32>(), total);
+        }
+    }
+}
