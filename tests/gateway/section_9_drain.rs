@@ -211,7 +211,8 @@ async fn a_drain_that_the_file_undoes_is_no_success(kind: DatabaseKind) -> anyho
     let mut running = RawClient::send(cluster.replica(0)?, &Chat::of("s").streamed()).await?;
     cluster.until_in_flight(1).await?;
     let (ctl, port) = (cluster.ctl()?, ports[0].to_string());
-    let wait = ctl.run(&["drain", "--port", &port, "--wait"]);
+    let drain = ["drain", "--port", &port, "--wait"];
+    let wait = ctl.run(&drain);
     let undo = async {
         until_drained(&cluster, [true; 3]).await?;
         // The drain has written the file; somebody's tool writes what it holds true.
