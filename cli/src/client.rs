@@ -68,7 +68,7 @@ impl Admin {
     pub(crate) fn failure(&self, status: &Status) -> Failure {
         let message = status.message();
         match status.code() {
-            Code::NotFound => Failure::failed(selection(message)).hint(noun_hint(message)),
+            Code::NotFound => Failure::failed(message).hint(noun_hint(message)),
             Code::Unauthenticated | Code::PermissionDenied => {
                 Failure::failed(format!("{} refuses: {message}", self.url))
                     .hint("pass --token-file FILE or set ROUTER_TOKEN")
@@ -101,15 +101,6 @@ impl Admin {
             .hint("pass --control-plane URL"),
             code => Failure::failed(format!("{}: {message}", code.description())),
         }
-    }
-}
-
-/// What was looked for, in words: `no backend 'with port 19003'` quotes a description as if it were a name.
-fn selection(message: &str) -> String {
-    let described = message.strip_prefix("no backend '").and_then(|rest| rest.strip_suffix('\''));
-    match described.filter(|words| words.starts_with("with port ") || words.starts_with("of route ")) {
-        Some(words) => format!("no backend {words}"),
-        None => message.to_owned(),
     }
 }
 
@@ -177,16 +168,9 @@ mod tests {
     #[test]
     fn what_is_missing_decides_the_hint() {
         assert!(noun_hint("no route 'keys'").contains("route list"));
+        assert!(noun_hint("no backend with port 19003 in route keys").contains("backend list"));
         assert!(noun_hint("no backend '127.0.0.1:1'").contains("backend list"));
         assert!(noun_hint("no key 'laptop'").contains("key list"));
-    }
-
-    #[test]
-    fn a_selection_is_not_quoted_like_a_name() {
-        assert_eq!(selection("no backend 'with port 19003'"), "no backend with port 19003");
-        assert_eq!(selection("no backend 'of route chat'"), "no backend of route chat");
-        assert_eq!(selection("no backend 'one'"), "no backend 'one'");
-        assert_eq!(selection("no route 'of route x'"), "no route 'of route x'");
     }
 
     #[tokio::test]

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use router_policy::ids::BackendId;
+use router_policy::option::Value;
+use router_policy::route::validate::parse_option;
 use router_policy::route::{BackendSpec, parse_document};
 use serde_json::{Map, Value as Json, json};
 
@@ -13,6 +15,9 @@ use crate::gateway_flags::Settings;
 
 /// The session gateway's backends when none is given (gateway.md §1).
 pub(crate) const DEFAULT_PORTS: [u16; 2] = [19001, 19002];
+
+/// The option that speaks of backends by port.
+const WINDOWS: &str = "backend_context_limits";
 
 /// What a command line says of a route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -82,6 +87,9 @@ impl Overlay {
             route.insert("preset".to_owned(), json!(preset));
         }
         let mut options = route.get("options").and_then(Json::as_object).cloned().unwrap_or_default();
+        if !self.backends.is_empty() {
+            forget_windows_of_others(&mut options, &backends);
+        }
         options.extend(options_json(&self.options).as_object().cloned().unwrap_or_default());
         route.insert("options".to_owned(), Json::Object(options));
         if complaints.is_empty() {
@@ -131,11 +139,7 @@ impl Overlay {
 
     /// Adds data-parallel ranks, and checks that every port that was named is a backend's.
     fn with_ranks(&self, mut backends: Vec<Json>, complaints: &mut Vec<String>) -> Vec<Json> {
-        let port = |backend: &Json| {
-            let address = backend.as_str().or_else(|| backend.get("address").and_then(Json::as_str));
-            address.and_then(|text| BackendId::new(text).ok()).map(|id| id.port())
-        };
-        let ports: Vec<u16> = backends.iter().filter_map(port).collect();
+        let ports: Vec<u16> = backends.iter().filter_map(port_of).collect();
         let named = self.context_ports.iter().map(|port| ("--backend-context-limit", port));
         for (flag, port) in named.chain(self.dp_sizes.keys().map(|port| ("--backend-dp-size", port))) {
             if !ports.contains(port) {
@@ -144,7 +148,7 @@ impl Overlay {
             }
         }
         for backend in &mut backends {
-            let Some(ranks) = port(backend).and_then(|port| self.dp_sizes.get(&port)) else { continue };
+            let Some(ranks) = port_of(backend).and_then(|port| self.dp_sizes.get(&port)) else { continue };
             let mut fields = match &*backend {
                 Json::Object(fields) => fields.clone(),
                 address => Map::from_iter([("address".to_owned(), address.clone())]),
@@ -154,6 +158,29 @@ impl Overlay {
         }
         backends
     }
+}
+
+/// Takes stored windows out whose backends the flags take out. A port that a flag names is not touched: that one must be there.
+fn forget_windows_of_others(stored: &mut Map<String, Json>, backends: &[Json]) {
+    let Some(Ok((_, Value::Ports(windows)))) = stored.get(WINDOWS).map(|json| parse_option(WINDOWS, json)) else {
+        return;
+    };
+    let mut kept = windows.clone();
+    kept.retain(|port, _| backends.iter().any(|backend| port_of(backend) == Some(*port)));
+    if kept.len() == windows.len() {
+        return;
+    }
+    if kept.is_empty() {
+        stored.remove(WINDOWS);
+    } else {
+        stored.insert(WINDOWS.to_owned(), json!(Value::Ports(kept).to_string()));
+    }
+}
+
+/// The port of a backend of a document.
+fn port_of(backend: &Json) -> Option<u16> {
+    let address = backend.as_str().or_else(|| backend.get("address").and_then(Json::as_str));
+    address.and_then(|text| BackendId::new(text).ok()).map(|id| id.port())
 }
 
 /// A backend of this machine.
@@ -264,6 +291,30 @@ mod tests {
         assert_eq!(
             given.over(&Json::Null).unwrap()["backends"],
             json!(["127.0.0.1:1", {"address": "gpu:2", "dp_size": 8}])
+        );
+    }
+
+    #[test]
+    fn windows_go_with_their_backends_and_not_with_a_typo() {
+        let stored = |windows: Json| {
+            json!({"routes": [{"name": "default", "options": {"backend_context_limits": windows},
+                "backends": ["127.0.0.1:1", "127.0.0.1:2"]}]})
+        };
+        let fewer = Overlay { backends: vec![local(1)], ..overlay() };
+        assert_eq!(fewer.over(&stored(json!({"2": 8192}))).unwrap()["options"], json!({}));
+        assert_eq!(
+            fewer.over(&stored(json!({"1": 4096, "2": 8192}))).unwrap()["options"],
+            json!({"backend_context_limits": "1=4096"})
+        );
+        // Flags that say nothing of backends remove none.
+        assert!(Overlay { flags: vec!["--max-waiting"], ..overlay() }.over(&stored(json!("7=1"))).is_err());
+        let set = vec![setting("backend_context_limits", "2=8192")];
+        let named = Overlay { options: set.clone(), flags: vec!["--set"], ..fewer.clone() };
+        assert!(named.over(&stored(json!("2=8192"))).unwrap_err()[0].contains("no backend has port 2"));
+        let named = Overlay { options: set, context_ports: vec![2], ..fewer };
+        assert_eq!(
+            named.over(&stored(json!("2=8192"))).unwrap_err(),
+            ["--backend-context-limit: no backend has port 2; there are: 1"]
         );
     }
 

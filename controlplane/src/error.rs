@@ -51,6 +51,12 @@ pub enum AdminError {
         /// As asked for.
         name: String,
     },
+    /// A selection of backends means none.
+    #[error("no backend {selection}")]
+    NothingSelected {
+        /// What was asked for, in words: `with port 19003 in route chat`.
+        selection: String,
+    },
     /// There is one already.
     #[error("{what} '{name}' exists already")]
     Exists {

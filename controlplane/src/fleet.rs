@@ -12,6 +12,7 @@ mod keys;
 mod start;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -176,13 +177,19 @@ impl Fleet {
             .filter_map(|(name, backend)| Some((Arc::clone(pools.get(name)?), backend.id.clone())))
             .collect();
         if found.is_empty() {
-            let name = match (backend, port) {
-                ("", 0) => format!("of route {route}"),
-                ("", port) => format!("with port {port}"),
-                (name, _) => name.to_owned(),
-            };
-            return Err(AdminError::NotFound { what: "backend", name });
+            return Err(AdminError::NothingSelected { selection: wanted.to_string() });
         }
         Ok(found)
+    }
+}
+
+impl fmt::Display for Selector<'_> {
+    /// As it stands after "backend": `'gpu:1' with port 19003 in route chat`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let backend = (!self.backend.is_empty()).then(|| format!("'{}'", self.backend));
+        let port = (self.port != 0).then(|| format!("with port {}", self.port));
+        let route = (!self.route.is_empty()).then(|| format!("in route {}", self.route));
+        let words: Vec<String> = [backend, port, route].into_iter().flatten().collect();
+        f.write_str(&words.join(" "))
     }
 }

@@ -247,7 +247,17 @@ pub trait Store: Send + Sync + 'static {
     async fn load(&self) -> Result<Stored, StoreError>;
 
     /// Stores and removes routes. A removed route's bindings, leases and marks go with it.
-    async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError>;
+    async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError> {
+        self.save_routes_marked(put, remove, &[]).await
+    }
+
+    /// [`Store::save_routes`] together with marks of backends that come: all of it or nothing.
+    async fn save_routes_marked(
+        &self,
+        put: &[RouteRow],
+        remove: &[RouteName],
+        marks: &[MarkRow],
+    ) -> Result<(), StoreError>;
 
     /// Applies binding changes in order.
     async fn save_bindings(&self, writes: &[BindingWrite]) -> Result<(), StoreError>;

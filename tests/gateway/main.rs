@@ -4,6 +4,7 @@
 
 mod section_10_front_proxy;
 mod section_11_replicas;
+mod section_11_up;
 mod section_1_entry_point;
 mod section_2_session_identity;
 mod section_3_choosing_a_backend;

@@ -11,7 +11,7 @@ use router_tests::chat::Chat;
 use router_tests::cluster::Cluster;
 use router_tests::ctl;
 use router_tests::database::DatabaseKind;
-use serde_json::{Value as Json, json};
+use router_tests::key_store::{document, sha256, write_private};
 use tempfile::TempDir;
 
 use super::gateway;
@@ -22,32 +22,6 @@ router_tests::on_both_databases!(
 );
 
 router_tests::on_any_database!(paths_that_overlap_or_are_open_to_others_are_refused_at_start);
-
-/// By another implementation than the router's.
-fn sha256(secret: &str) -> String {
-    let mut child = std::process::Command::new("sha256sum")
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("sha256sum is part of every system");
-    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), secret.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    String::from_utf8_lossy(&output.stdout).split_whitespace().next().expect("a hash").to_owned()
-}
-
-fn store(keys: &[(&str, bool)]) -> Json {
-    let records: Vec<Json> =
-        keys.iter().map(|(secret, active)| json!({"sha256": sha256(secret), "active": active})).collect();
-    json!({"version": 1, "records": records})
-}
-
-/// Writes a private file as an operator's tool would: beside it, then in its place.
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    let beside = path.with_extension("new");
-    std::fs::write(&beside, text)?;
-    std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
-    Ok(std::fs::rename(beside, path)?)
-}
 
 async fn status_of(cluster: &Cluster, replica: usize, key: &str) -> anyhow::Result<StatusCode> {
     Ok(Chat::of("s").key(key).send(&cluster.client, cluster.replica(replica)?).await?.status)
@@ -64,7 +38,7 @@ async fn until_status(cluster: &Cluster, key: &str, status: StatusCode) -> anyho
 async fn with_key_store(kind: DatabaseKind, keys: &[(&str, bool)]) -> anyhow::Result<(Cluster, PathBuf, TempDir)> {
     let folder = TempDir::new()?;
     let path = folder.path().join("keys.json");
-    write(&path, &store(keys).to_string())?;
+    write_private(&path, &document(keys)?.to_string())?;
     let text = path.display().to_string();
     let builder = gateway(kind).option("auth", "required").control_plane_args(&["--key-store", &text]);
     Ok((builder.start().await?, path, folder))
@@ -88,18 +62,27 @@ async fn file_keys_and_made_keys_live_side_by_side_and_follow_the_file(kind: Dat
     let session = Chat::of("mine").key("key-one").send(&cluster.client, cluster.replica(0)?).await?.ok()?;
 
     // No restart: the file says who may come in.
-    write(&path, &store(&[("key-two", true)]).to_string())?;
+    write_private(&path, &document(&[("key-two", true)])?.to_string())?;
     until_status(&cluster, "key-two", StatusCode::OK).await?;
     until_status(&cluster, "key-one", StatusCode::UNAUTHORIZED).await?;
     assert_eq!(status_of(&cluster, 0, &made).await?, StatusCode::OK, "the other door's key stays");
-    let refused = cluster.ctl()?.run(&["key", "revoke", "key-two"]).await?;
-    assert_ne!(refused.code, Some(0), "no such name: {refused:?}");
-    let listed = cluster.ctl()?.json(&["key", "list"]).await?.to_string();
-    assert!(listed.contains("file") && listed.contains("database"), "{listed}");
-    assert!(!listed.contains(&sha256("key-two")[..16]), "{listed}");
+    let listed = cluster.ctl()?.json(&["key", "list"]).await?;
+    let keys = listed["keys"].as_array().expect("keys");
+    let of = |source: &str| keys.iter().find(|key| key["source"] == source).expect("a key of that source");
+    assert_eq!((keys.len(), of("database")["name"].as_str()), (2, Some("made")));
+    assert!(!listed.to_string().contains(&sha256("key-two")?[..16]), "{listed}");
+
+    // A key of the file ends in the file.
+    let id = of("file")["id"].as_str().expect("an id");
+    let refused = cluster.ctl()?.run(&["key", "revoke", id]).await?;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let told = refused.complaint();
+    assert!(told.contains("set `active: false`") && told.contains(&path.display().to_string()), "{told}");
+    let still_valid = || async { Ok(status_of(&cluster, 0, "key-two").await? == StatusCode::OK) };
+    throughout("the key stays as the file says", Duration::from_millis(300), still_valid).await?;
 
     // A key that comes back has its sessions again, also after a restart.
-    write(&path, &store(&[("key-one", true)]).to_string())?;
+    write_private(&path, &document(&[("key-one", true)])?.to_string())?;
     until_status(&cluster, "key-one", StatusCode::OK).await?;
     cluster.control_plane.kill9().await?;
     cluster.control_plane.restart().await?;
@@ -122,7 +105,7 @@ async fn a_bad_file_keeps_the_last_good_keys_and_says_so(kind: DatabaseKind) -> 
     assert_eq!(file().await?.problem, "");
     let secret_in_the_wrong_place = r#"{"version": 1, "records": [{"sha256": "sk-oops", "active": true}]}"#;
     for bad in ["{", r#"{"version": 2, "records": []}"#, secret_in_the_wrong_place, ""] {
-        write(&path, bad)?;
+        write_private(&path, bad)?;
         let told = || async { Ok(Some(file().await?.problem).filter(|problem| !problem.is_empty())) };
         let problem = until("the problem is told", PATIENCE, told).await?;
         assert!(!problem.contains("sk-oops"), "{problem}");
@@ -137,7 +120,7 @@ async fn a_bad_file_keeps_the_last_good_keys_and_says_so(kind: DatabaseKind) -> 
     let table = cluster.ctl()?.ok(&["status"]).await?;
     assert!(table.contains("keys.json"), "an operator sees it: {table}");
     // The control: a good file counts again.
-    write(&path, &store(&[("key-two", true)]).to_string())?;
+    write_private(&path, &document(&[("key-two", true)])?.to_string())?;
     until_status(&cluster, "key-two", StatusCode::OK).await?;
     until_status(&cluster, "key-one", StatusCode::UNAUTHORIZED).await?;
     assert_eq!(file().await?.problem, "");
@@ -148,11 +131,11 @@ async fn a_bad_file_keeps_the_last_good_keys_and_says_so(kind: DatabaseKind) -> 
 async fn paths_that_overlap_or_are_open_to_others_are_refused_at_start() -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     let at = |name: &str| folder.path().join(name).display().to_string();
-    write(&folder.path().join("keys.json"), &store(&[("key-one", true)]).to_string())?;
-    write(&folder.path().join("admission.json"), r#"{"enabled_ports": []}"#)?;
+    write_private(&folder.path().join("keys.json"), &document(&[("key-one", true)])?.to_string())?;
+    write_private(&folder.path().join("admission.json"), r#"{"enabled_ports": []}"#)?;
     symlink(at("keys.json"), at("link.json"))?;
     std::fs::hard_link(at("keys.json"), at("hard.json"))?;
-    std::fs::write(at("open.json"), store(&[]).to_string())?;
+    std::fs::write(at("open.json"), document(&[])?.to_string())?;
     std::fs::set_permissions(at("open.json"), std::fs::Permissions::from_mode(0o644))?;
     let rows = [
         (at("keys.json"), at("admission.json"), at("keys.json"), "--backend-state"),
@@ -175,7 +158,7 @@ async fn paths_that_overlap_or_are_open_to_others_are_refused_at_start() -> anyh
     }
     assert_eq!(
         std::fs::read_to_string(at("keys.json"))?,
-        store(&[("key-one", true)]).to_string(),
+        document(&[("key-one", true)])?.to_string(),
         "and nothing was written over"
     );
     Ok(())

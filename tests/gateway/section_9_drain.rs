@@ -19,6 +19,7 @@ router_tests::on_both_databases!(
     two_doors_one_state_and_the_state_file_tells_it,
     what_is_not_a_list_of_ports_closes_admission_and_running_streams_go_on,
     a_drain_under_load_fails_nothing_and_returns_at_zero,
+    a_drain_that_the_file_undoes_is_no_success,
     at_a_start_the_file_wins,
 );
 
@@ -39,7 +40,7 @@ async fn start(kind: DatabaseKind, engine_args: &[&str]) -> anyhow::Result<(Clus
     let (control, state) = (files.control.display().to_string(), files.state.display().to_string());
     let args = ["--control-file", &control, "--backend-state", &state, "--gateway-route", "chat"];
     let builder = gateway(kind).replicas(3).engines(3).engine_args(engine_args);
-    // The route is made by hand here: with a control file that is missing, a cluster is never wholly admitted.
+    // A control file that is missing admits nobody: each test writes it, and waits for what it says.
     let mut cluster = builder.control_plane_args(&args).unadmitted().start().await?;
     for piece in ["control file", "control-file", "control plane"] {
         cluster.expect_log(piece);
@@ -198,6 +199,32 @@ async fn a_drain_under_load_fails_nothing_and_returns_at_zero(kind: DatabaseKind
     let outcomes = traffic.stop().await?;
     let bad: Vec<String> = outcomes.iter().filter(|outcome| !outcome.is_good()).map(Outcome::text).collect();
     assert!(bad.is_empty(), "{bad:#?}");
+    cluster.finish()
+}
+
+async fn a_drain_that_the_file_undoes_is_no_success(kind: DatabaseKind) -> anyhow::Result<()> {
+    let (cluster, files) = start(kind, &[]).await?;
+    let ports = ports(&cluster);
+    admit_ports(&files.control, &ports[..1])?;
+    until_drained(&cluster, [false, true, true]).await?;
+    cluster.engines[0].hold().await?;
+    let mut running = RawClient::send(cluster.replica(0)?, &Chat::of("s").streamed()).await?;
+    cluster.until_in_flight(1).await?;
+    let (ctl, port) = (cluster.ctl()?, ports[0].to_string());
+    let drain = ["drain", "--port", &port, "--wait"];
+    let wait = ctl.run(&drain);
+    let undo = async {
+        until_drained(&cluster, [true; 3]).await?;
+        // The drain has written the file; somebody's tool writes what it holds true.
+        admit_ports(&files.control, &ports[..1])
+    };
+    let (said, undone) = tokio::join!(wait, undo);
+    undone?;
+    let said = said?;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("was undrained meanwhile"), "{said:?}");
+    cluster.engines[0].release().await?;
+    running.read_until("[DONE]").await?;
     cluster.finish()
 }
 

@@ -14,6 +14,7 @@ pub mod ctl;
 pub mod database;
 pub mod engine;
 pub mod front_proxy;
+pub mod key_store;
 pub mod log;
 pub mod partition;
 pub mod postgres;

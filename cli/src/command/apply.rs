@@ -59,7 +59,7 @@ async fn send(source: &Source, dry_run: bool, connect: &Connect) -> Result<Chang
 }
 
 async fn send_document(document: &Document, dry_run: bool, prune: bool, admin: &mut Admin) -> Result<Changes, Failure> {
-    let request = v1::ApplyRequest { document_json: document.json.to_string(), dry_run, prune, create_only: false };
+    let request = v1::ApplyRequest { document_json: document.json.to_string(), dry_run, prune, ..Default::default() };
     let answer = admin.rpc.apply(request).await;
     let reply = admin.answer(answer).map_err(|failure| document::locate(document, &failure))?;
     Ok(Changes { changes: reply.changes.into_iter().map(Into::into).collect(), is_applied: !dry_run })

@@ -18,7 +18,7 @@ use crate::output::table::count;
 pub(crate) struct DrainArgs {
     #[command(flatten)]
     selector: Selector,
-    /// Return when nothing is in flight any more, and show how it falls.
+    /// Return when nothing is in flight any more, and show how it falls. Fails when a backend is taken back in meanwhile.
     #[arg(long)]
     wait: bool,
     /// Give up waiting after this long, for instance 10m; the drain stays. Exits with 124.
@@ -64,13 +64,21 @@ async fn set(selector: &v1::BackendSelector, drain: bool, admin: &mut Admin) -> 
     Ok(admin.answer(answer)?.backends)
 }
 
+/// Follows the backends until each is out of admission with nothing in flight. A drain that somebody undoes meanwhile, here or
+/// in the control file, is a failure: whoever waits is about to stop the engine.
 async fn wait_until_idle(
     mut states: Streaming<v1::BackendStates>,
     admin: &Admin,
     out: &mut Out<'_>,
 ) -> Result<Vec<v1::BackendState>, Failure> {
-    let mut progress = None;
+    let mut progress: Option<Progress> = None;
     while let Some(now) = states.message().await.map_err(|status| admin.failure(&status))? {
+        if let Some(undrained) = undone(&now.backends) {
+            if let Some(progress) = progress {
+                progress.end();
+            }
+            return Err(undrained);
+        }
         let in_flight: u64 = now.backends.iter().map(|backend| u64::from(backend.in_flight)).sum();
         progress.get_or_insert_with(|| Progress::new(in_flight, out.is_live)).show(in_flight, &now.backends, out);
         if in_flight == 0 {
@@ -82,6 +90,18 @@ async fn wait_until_idle(
     }
     Err(Failure::new(Kind::Unavailable, "the control plane ended the watch")
         .hint("the drain stays; call again with --wait"))
+}
+
+/// The failure that backends mean which take requests again.
+fn undone(backends: &[v1::BackendState]) -> Option<Failure> {
+    let is_out = |condition: v1::Condition| condition.draining || condition.removed;
+    let back = backends.iter().filter(|backend| !backend.condition.is_some_and(is_out));
+    let names: Vec<String> = back.map(|backend| format!("{} of route {}", backend.address, backend.route)).collect();
+    let verb = if names.len() == 1 { "was" } else { "were" };
+    (!names.is_empty()).then(|| {
+        Failure::failed(format!("{} {verb} undrained meanwhile", names.join(", ")))
+            .hint("somebody took it back in, by `routerctl undrain` or in the control file; drain it again")
+    })
 }
 
 /// A bar for a person, a line per change for a log.

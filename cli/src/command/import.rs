@@ -1,6 +1,7 @@
 //! `routerctl import gateway`: a session gateway's files become a route, keys and drains. Everything is shown before anything
 //! is done, and what is done already is not done again.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
@@ -25,6 +26,9 @@ mod plan;
 
 const BINDINGS: &str = "session bindings are not taken over: the gateway keeps one-way fingerprints made with a key of its own. \
                         Each session is placed at its next request, once, and stays there";
+
+/// Hashes in one question: a message may have 4 MiB.
+const KEYS_AT_ONCE: usize = 10_000;
 
 /// What to import from.
 #[derive(Debug, Subcommand)]
@@ -164,7 +168,7 @@ impl GatewayArgs {
 async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), Failure> {
     let stored = export::document("", admin).await?;
     let document = source.route(&stored).over(&stored).map_err(|complaints| Failure::complaints(&complaints))?;
-    let answer = admin.rpc.apply(apply_request(&document, true)).await;
+    let answer = admin.rpc.apply(apply_request(&document, &[], true)).await;
     let changes = admin.answer(answer)?.changes.into_iter().map(Into::into).collect();
     let answer = admin.rpc.list_keys(v1::ListKeysRequest {}).await;
     let keys: Vec<KeyView> = admin.answer(answer)?.keys.into_iter().map(Into::into).collect();
@@ -177,7 +181,8 @@ async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), F
     if let Some(other) = other {
         notes.push(format!("bare /v1/... stays with route {}; this one answers under /{name}/v1/...", other.name));
     }
-    let key_steps = key_steps(&source.records, &keys, &mut notes);
+    let found = find_keys(&source.records, admin).await?;
+    let key_steps = key_steps(&source.records, &keys, &found, &mut notes);
     if keys.is_empty() && key_steps.iter().all(|key| key.step != "add") {
         notes.push("there is no key: every request is answered with 401 until `routerctl key add NAME`".to_owned());
     }
@@ -194,18 +199,37 @@ async fn make_plan(source: &Source, admin: &mut Admin) -> Result<(Json, Plan), F
     Ok((document, plan))
 }
 
-fn apply_request(document: &Json, dry_run: bool) -> v1::ApplyRequest {
-    v1::ApplyRequest { document_json: document.to_string(), dry_run, ..Default::default() }
+/// The keys that there are with the secrets of a key store, by hash.
+async fn find_keys(records: &[Record], admin: &mut Admin) -> Result<BTreeMap<[u8; 32], KeyView>, Failure> {
+    let mut keys = BTreeMap::new();
+    for some in records.chunks(KEYS_AT_ONCE) {
+        let sha256 = some.iter().map(|record| record.sha256.to_vec().into()).collect();
+        let answer = admin.rpc.find_keys(v1::FindKeysRequest { sha256 }).await;
+        for found in admin.answer(answer)?.found {
+            if let (Ok(sha256), Some(key)) = (<[u8; 32]>::try_from(&*found.sha256), found.key) {
+                keys.insert(sha256, key.into());
+            }
+        }
+    }
+    Ok(keys)
 }
 
-/// Keys come last: until there is one nobody is served, so nothing is sent to a backend that is still to be drained.
+fn apply_request(document: &Json, drained: &[String], dry_run: bool) -> v1::ApplyRequest {
+    v1::ApplyRequest { document_json: document.to_string(), drained: drained.to_vec(), dry_run, ..Default::default() }
+}
+
+/// Backends that are not enabled enter the route drained, in one step with it: where requests are served already, none of
+/// theirs goes to one of these.
 async fn carry_out(document: &Json, plan: &Plan, admin: &mut Admin) -> Outcome {
+    let drained: Vec<String> = plan.drains_to_do().cloned().collect();
     if !plan.changes.is_empty() {
-        let answer = admin.rpc.apply(apply_request(document, false)).await;
+        let answer = admin.rpc.apply(apply_request(document, &drained, false)).await;
         admin.answer(answer)?;
     }
-    for step in plan.drains.iter().filter(|step| step.step == "drain") {
-        let selector = v1::BackendSelector { port: 0, backend: step.backend.clone(), route: plan.route.clone() };
+    // For those that the route had before. It changes nothing for the others, unless a control file that the control plane
+    // follows enables them: then it is edited.
+    for backend in drained {
+        let selector = v1::BackendSelector { port: 0, backend, route: plan.route.clone() };
         let answer = admin.rpc.set_drain(v1::SetDrainRequest { selector: Some(selector), drain: true }).await;
         admin.answer(answer)?;
     }

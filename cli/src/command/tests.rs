@@ -174,6 +174,29 @@ async fn a_drain_waits_for_the_last_request_and_shows_them_end() {
 }
 
 #[tokio::test]
+async fn a_drain_that_is_undone_meanwhile_is_no_success() {
+    let (fake, at) = with_chat().await;
+    for left in [3, 0] {
+        fake.state().in_flight.insert("127.0.0.1:19001".to_owned(), 3);
+        let undone = async {
+            while fake.state().drained.len() < 2 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            fake.change(|state| {
+                state.drained.remove("127.0.0.1:19001");
+                state.in_flight.insert("127.0.0.1:19001".to_owned(), left);
+            });
+        };
+        let (ran, ()) = tokio::join!(run_at(&at, "drain --route chat --wait"), undone);
+        assert_eq!(ran.code(), 1, "with {left} in flight: {}", ran.stdout);
+        assert!(ran.error().starts_with("127.0.0.1:19001 of route chat was undrained meanwhile; "), "{}", ran.error());
+        assert_eq!(ran.stdout, "");
+        assert_eq!(run_at(&at, "undrain --route chat").await.code(), 0);
+    }
+}
+
+#[tokio::test]
 async fn bans_have_a_length() {
     let (fake, at) = with_chat().await;
     let banned = run_at(&at, "ban --port 19001 --for 30m").await;

@@ -106,10 +106,11 @@ impl UpArgs {
     pub(crate) fn check(&self) -> Outcome {
         let mut complaints = self.port_complaints();
         let route = self.overlay(&mut complaints);
-        // The files are checked against the database's place, and may be in the same directory: it must be there. One that
-        // was made for a start that does not happen goes again.
-        let is_made = self.files.flags().next().is_some() && !self.state_dir.exists();
-        let database = if is_made { state::prepare(&self.state_dir) } else { state::database(&self.state_dir) };
+        // The files are checked against the database's place, and may be in the same directory: it must be there. What was
+        // made for a start that does not happen goes again.
+        let needs_it = self.files.flags().next().is_some();
+        let made = if needs_it { state::missing(&self.state_dir) } else { Vec::new() };
+        let database = if needs_it { state::prepare(&self.state_dir) } else { state::database(&self.state_dir) };
         match database {
             Err(complaint) => complaints.push(complaint),
             Ok(database) => {
@@ -123,8 +124,9 @@ impl UpArgs {
         if complaints.is_empty() {
             return Ok(());
         }
-        if is_made {
-            drop(std::fs::remove_dir(&self.state_dir));
+        for dir in made {
+            // One that somebody else uses by now is not empty, and stays.
+            drop(std::fs::remove_dir(dir));
         }
         Err(Failure::complaints(&complaints))
     }

@@ -1,20 +1,21 @@
 //! Changes of configuration: routes and their backends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use router_policy::ids::{BackendId, RouteName};
 use router_policy::route::diff::diff_route;
 use router_policy::route::raw::route_json;
-use router_policy::route::{BackendSpec, RouteChange, RouteSpec, check_all, parse_document};
+use router_policy::route::{BackendSpec, Complaint, Complaints, RouteChange, RouteSpec, check_all, parse_document};
 use serde_json::Value as Json;
 
 use super::control_file::{ids, moved};
+use super::doors::DRAINED;
 use super::{AllPools, Fleet, Pools};
 use crate::error::AdminError;
 use crate::files::control_file::Reading;
 use crate::pool::Pool;
-use crate::store::{MarkKind, RouteRow};
+use crate::store::{MarkKind, MarkRow, RouteRow};
 
 /// How a document is applied.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,13 +28,28 @@ pub struct ApplyMode {
     pub create_only: bool,
 }
 
+/// A backend of a route.
+type Member = (RouteName, BackendId);
+
 /// The documents in force.
 pub(super) type Specs = BTreeMap<RouteName, Arc<RouteSpec>>;
 
 impl Fleet {
     /// Applies a document: all of it or, on an error, nothing.
     pub async fn apply(&self, document: &Json, mode: ApplyMode) -> Result<Vec<RouteChange>, AdminError> {
+        self.apply_drained(document, mode, &[]).await
+    }
+
+    /// [`Fleet::apply`]; backends of `drained` (`host:port`) that are new to their route are never admitted before somebody
+    /// undrains them. The control file's route is an exception: there the file has the last word.
+    pub async fn apply_drained(
+        &self,
+        document: &Json,
+        mode: ApplyMode,
+        drained: &[String],
+    ) -> Result<Vec<RouteChange>, AdminError> {
         let wanted = parse_document(document)?;
+        let drained = known_backends(drained, &wanted)?;
         let mut specs = self.specs_to_change().await;
         let mut next = if mode.prune { Specs::new() } else { specs.clone() };
         for route in wanted {
@@ -42,7 +58,7 @@ impl Fleet {
             }
             next.insert(route.name.clone(), Arc::new(route));
         }
-        self.change_to(&mut specs, next, mode.dry_run).await
+        self.change_to(&mut specs, next, &drained, mode.dry_run).await
     }
 
     /// Changes one route's document.
@@ -58,7 +74,7 @@ impl Fleet {
         edit(&mut spec)?;
         let mut next = specs.clone();
         next.insert(name, Arc::new(spec));
-        self.change_to(&mut specs, next, false).await
+        self.change_to(&mut specs, next, &BTreeSet::new(), false).await
     }
 
     /// Removes a route.
@@ -68,7 +84,7 @@ impl Fleet {
         let name = RouteName::new(route).map_err(|_| not_found())?;
         let mut next = specs.clone();
         next.remove(&name).ok_or_else(not_found)?;
-        self.change_to(&mut specs, next, false).await.map(|_| ())
+        self.change_to(&mut specs, next, &BTreeSet::new(), false).await.map(|_| ())
     }
 
     async fn specs_to_change(&self) -> tokio::sync::MutexGuard<'_, Specs> {
@@ -81,8 +97,15 @@ impl Fleet {
         self.specs.lock().await.values().cloned().collect()
     }
 
-    /// Goes from the specs in force to others: checked together, stored, then used.
-    async fn change_to(&self, specs: &mut Specs, next: Specs, dry_run: bool) -> Result<Vec<RouteChange>, AdminError> {
+    /// Goes from the specs in force to others: checked together, stored, then used. New backends that stand in `drained` start
+    /// drained.
+    async fn change_to(
+        &self,
+        specs: &mut Specs,
+        next: Specs,
+        drained: &BTreeSet<BackendId>,
+        dry_run: bool,
+    ) -> Result<Vec<RouteChange>, AdminError> {
         let all: Vec<RouteSpec> = next.values().map(|spec| RouteSpec::clone(spec)).collect();
         check_all(&all)?;
         let mut names: Vec<&RouteName> = specs.keys().chain(next.keys()).collect();
@@ -106,12 +129,18 @@ impl Fleet {
             // What is queued for a route that goes must not be written after it is gone.
             self.context.committer.flush().await;
         }
-        let admitted = self.admit_added(&changes, specs, &next).await?;
-        if let Err(error) = self.store.save_routes(&put, &remove).await {
+        let drained = drained_at_start(&changes, specs, &next, drained);
+        let marks: Vec<MarkRow> = drained.iter().filter(|one| !self.is_by_file(&one.0)).map(drain_mark).collect();
+        let admitted = self.admit_added(&changes, specs, &next, &drained).await?;
+        if let Err(error) = self.store.save_routes_marked(&put, &remove, &marks).await {
             if let Some((_, fresh)) = &admitted {
                 self.forget_in_file(specs, fresh).await;
             }
             return Err(error.into());
+        }
+        // Whatever is queued for them from their last life is older.
+        for mark in marks {
+            self.context.marks.put(mark);
         }
         let reading = admitted.map(|(reading, _)| reading);
         let gone = gone_backends(&changes, specs, &next);
@@ -120,7 +149,7 @@ impl Fleet {
         {
             tracing::info!(%error, "marks of removed backends stay in the database until the next change");
         }
-        self.use_specs(&changes, &next, reading.as_ref());
+        self.use_specs(&changes, &next, &drained, reading.as_ref());
         let before = std::mem::replace(specs, next);
         if let (Some(control), Some(mut reading)) = (&self.control, reading) {
             if let Some(spec) = specs.get(&control.route) {
@@ -136,12 +165,13 @@ impl Fleet {
 
     /// Enables backends that come to the control file's route in the file, before they can be admitted; what the file says
     /// then, and which it did not list before. `None` when that route is not concerned. The file decides about a route that
-    /// is new.
+    /// is new, and about backends that shall start drained.
     async fn admit_added(
         &self,
         changes: &[RouteChange],
         before: &Specs,
         after: &Specs,
+        drained: &[Member],
     ) -> Result<Option<(Reading, Vec<BackendId>)>, AdminError> {
         let Some(control) = self.control.as_ref().filter(|c| changes.iter().any(|change| change.route == c.route))
         else {
@@ -151,6 +181,7 @@ impl Fleet {
             return Ok(None);
         };
         let mut fresh = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
+        fresh.retain(|backend| drained.iter().all(|(route, one)| *route != control.route || one != backend));
         let edited = control.edit(|reading| {
             fresh.retain(|backend| reading.why_drained(backend).is_some());
             Ok(moved(reading, spec, &fresh, &[]))
@@ -173,8 +204,20 @@ impl Fleet {
         }
     }
 
-    /// Takes up specs that are stored already; `reading` is what the control file says of its route.
-    pub(super) fn use_specs(&self, changes: &[RouteChange], next: &Specs, reading: Option<&Reading>) {
+    /// Whether the control file keeps a route's drains.
+    fn is_by_file(&self, route: &RouteName) -> bool {
+        self.control.as_ref().is_some_and(|control| control.route == *route)
+    }
+
+    /// Takes up specs that are stored already; `drained` are new backends that start drained, `reading` is what the control
+    /// file says of its route.
+    pub(super) fn use_specs(
+        &self,
+        changes: &[RouteChange],
+        next: &Specs,
+        drained: &[Member],
+        reading: Option<&Reading>,
+    ) {
         let _alone = self.publishing.lock();
         let before = self.pools.load_full();
         let (mut pools, mut closed) = (Pools::clone(&before.open), before.closed.clone());
@@ -190,10 +233,9 @@ impl Fleet {
                     let metrics = self.metrics.pool(change.route.as_str());
                     Arc::new(Pool::new(Arc::clone(spec), Arc::clone(&self.context), metrics))
                 });
-                let by_file = self.control.as_ref().filter(|control| control.route == change.route).and(reading);
-                match by_file {
+                match reading.filter(|_| self.is_by_file(&change.route)) {
                     Some(reading) => pool.install_with(Arc::clone(spec), Some(&|id| reading.why_drained(id))),
-                    None => pool.install(Arc::clone(spec)),
+                    None => install(pool, spec, drained),
                 }
                 self.prober.follow(pool);
                 installed.push(Arc::clone(pool));
@@ -228,6 +270,55 @@ impl Fleet {
             }
         }
     }
+}
+
+/// Takes up a document; of its new backends, those in `drained` enter drained, within the pool's own lock.
+fn install(pool: &Pool, spec: &Arc<RouteSpec>, drained: &[Member]) {
+    let new: BTreeSet<&BackendId> = drained.iter().filter(|one| one.0 == spec.name).map(|one| &one.1).collect();
+    if new.is_empty() {
+        return pool.install(Arc::clone(spec));
+    }
+    // Drains change under the lock of the specs only, which is held.
+    let all: BTreeSet<BackendId> =
+        ids(spec).into_iter().filter(|id| new.contains(id) || pool.is_draining(id)).collect();
+    pool.install_with(Arc::clone(spec), Some(&|id| all.contains(id).then(String::new)));
+}
+
+/// Reads `host:port` texts that must be backends of the document.
+fn known_backends(texts: &[String], document: &[RouteSpec]) -> Result<BTreeSet<BackendId>, Complaints> {
+    let (mut known, mut complaints) = (BTreeSet::new(), Vec::new());
+    for (index, text) in texts.iter().enumerate() {
+        let problem = match BackendId::new(text) {
+            Ok(id) if document.iter().any(|route| ids(route).contains(&id)) => {
+                known.insert(id);
+                continue;
+            }
+            Ok(_) => format!("{text} is not a backend of the document's routes"),
+            Err(error) => error.to_string(),
+        };
+        complaints.push(Complaint { field: format!("drained[{index}]"), problem });
+    }
+    if complaints.is_empty() { Ok(known) } else { Err(Complaints(complaints)) }
+}
+
+/// Those of `drained` that a change brings to their route.
+fn drained_at_start(
+    changes: &[RouteChange],
+    before: &Specs,
+    after: &Specs,
+    drained: &BTreeSet<BackendId>,
+) -> Vec<Member> {
+    let mut found = Vec::new();
+    for spec in changes.iter().filter_map(|change| after.get(&change.route)) {
+        let new = before.get(&spec.name).map_or_else(|| ids(spec), |old| missing(spec, old));
+        found.extend(new.into_iter().filter(|id| drained.contains(id)).map(|id| (spec.name.clone(), id)));
+    }
+    found
+}
+
+fn drain_mark((route, backend): &Member) -> MarkRow {
+    let (route, backend, kind) = (route.clone(), backend.clone(), MarkKind::Drain);
+    MarkRow { route, backend, kind, until_unix_ms: None, reason: DRAINED.to_owned() }
 }
 
 /// The marks of backends that a change takes out of their route.

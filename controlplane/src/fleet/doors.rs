@@ -15,7 +15,7 @@ use crate::files::control_file::Reading;
 use crate::pool::Pool;
 use crate::store::{MarkKind, MarkRow};
 
-const DRAINED: &str = "drained by an operator";
+pub(super) const DRAINED: &str = "drained by an operator";
 const BANNED: &str = "banned by an operator";
 
 /// Which backends. Fields that are set must all match.

@@ -106,7 +106,7 @@ impl Fleet {
             shutdown: parts.shutdown,
         };
         let changes: Vec<RouteChange> = specs.values().filter_map(|spec| diff_route(None, Some(spec))).collect();
-        fleet.use_specs(&changes, &specs, None);
+        fleet.use_specs(&changes, &specs, &[], None);
         *fleet.complaints.lock() = complaints;
         fleet.restore_marks(&stored.marks);
         let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();

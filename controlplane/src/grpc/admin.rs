@@ -138,6 +138,10 @@ impl Admin for AdminService {
         Ok(Response::new(key::list(&self.fleet)))
     }
 
+    async fn find_keys(&self, request: Request<v1::FindKeysRequest>) -> Result<Response<v1::FindKeysReply>, Status> {
+        reply(key::find(&self.fleet, request.into_inner()))
+    }
+
     async fn revoke_key(&self, request: Request<v1::RevokeKeyRequest>) -> Result<Response<v1::RevokeKeyReply>, Status> {
         self.change(|fleet| async move { key::revoke(&fleet, &request.into_inner()).await }).await
     }

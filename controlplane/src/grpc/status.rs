@@ -8,7 +8,7 @@ impl From<AdminError> for Status {
     fn from(error: AdminError) -> Self {
         let code = match &error {
             AdminError::Invalid(_) | AdminError::Argument { .. } => Code::InvalidArgument,
-            AdminError::NotFound { .. } => Code::NotFound,
+            AdminError::NotFound { .. } | AdminError::NothingSelected { .. } => Code::NotFound,
             AdminError::Exists { .. } => Code::AlreadyExists,
             AdminError::Precondition(_) => Code::FailedPrecondition,
             AdminError::Store(store) if store.is_transient() => Code::Unavailable,

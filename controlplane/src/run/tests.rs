@@ -23,6 +23,7 @@ mod control_file;
 mod followed;
 mod key_store;
 mod removed_route;
+mod routes;
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -349,7 +350,17 @@ async fn drains_and_routes_survive_a_restart() {
     assert!(now.backends[0].condition.unwrap().draining);
     let nobody = v1::BackendSelector { port: 10, ..v1::BackendSelector::default() };
     let drain = v1::SetDrainRequest { selector: Some(nobody), drain: true };
-    assert_eq!(second.admin().set_drain(drain).await.unwrap_err().code(), Code::NotFound);
+    let nothing = second.admin().set_drain(drain).await.unwrap_err();
+    assert_eq!((nothing.code(), nothing.message()), (Code::NotFound, "no backend with port 10"));
+    for (backend, port, route, words) in [
+        ("gpu", 0, "", "no backend 'gpu'"),
+        ("gpu", 10, "chat", "no backend 'gpu' with port 10 in route chat"),
+        ("", 10, "chat", "no backend with port 10 in route chat"),
+    ] {
+        let selector = v1::BackendSelector { port, backend: backend.to_owned(), route: route.to_owned() };
+        let drain = v1::SetDrainRequest { selector: Some(selector), drain: true };
+        assert_eq!(second.admin().set_drain(drain).await.unwrap_err().message(), words);
+    }
     drop(states);
     second.stop().await;
 }

@@ -212,7 +212,14 @@ impl Store for PostgresStore {
         settle(connection, outcome.unwrap_or_else(|_| Err(no_answer(LONG_TIMEOUT))))
     }
 
-    async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError> {
+    async fn save_routes_marked(
+        &self,
+        put: &[RouteRow],
+        remove: &[RouteName],
+        marks: &[MarkRow],
+    ) -> Result<(), StoreError> {
+        let marks = last_by(marks, |row| (&row.route, &row.backend, row.kind));
+        let arrays = MarkArrays::new(&marks)?;
         let rows = last_by(put, |row| &row.name);
         let put_names: Vec<_> = rows.iter().map(|row| row.name.as_str().to_owned()).collect();
         let documents: Vec<_> = rows.iter().map(|row| row.document.clone()).collect();
@@ -221,6 +228,7 @@ impl Store for PostgresStore {
             [
                 (!remove.is_empty()).then(|| sqlx::query(REMOVE_ROUTES).bind(names(remove))),
                 (!rows.is_empty()).then(|| sqlx::query(PUT_ROUTES).bind(put_names).bind(documents)),
+                (!marks.is_empty()).then(|| arrays.bind(sqlx::query(PUT_MARKS))),
             ],
         )
         .await

@@ -83,7 +83,7 @@ impl Store for ScriptedStore {
         Ok(Stored::default())
     }
 
-    async fn save_routes(&self, _: &[RouteRow], _: &[RouteName]) -> Result<(), StoreError> {
+    async fn save_routes_marked(&self, _: &[RouteRow], _: &[RouteName], _: &[MarkRow]) -> Result<(), StoreError> {
         Ok(())
     }
 

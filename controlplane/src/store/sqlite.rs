@@ -92,6 +92,20 @@ fn step(sql: &'static str, rows: usize, json: serde_json::Result<String>) -> Res
     Ok((rows > 0).then_some((sql, json)))
 }
 
+fn put_marks(marks: &[MarkRow]) -> Result<Option<Step>, StoreError> {
+    let mut rows = Vec::with_capacity(marks.len());
+    for row in last_by(marks, |row| (&row.route, &row.backend, row.kind)) {
+        rows.push((
+            row.route.as_str(),
+            row.backend.as_str(),
+            mark_text(row.kind),
+            row.until_unix_ms.map(to_i64).transpose()?,
+            &row.reason,
+        ));
+    }
+    step(PUT_MARKS, rows.len(), to_string(&rows))
+}
+
 fn hex(bytes: &[u8; 32]) -> String {
     use std::fmt::Write as _;
 
@@ -155,13 +169,19 @@ impl Store for SqliteStore {
         Ok(load_all!(tx))
     }
 
-    async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError> {
+    async fn save_routes_marked(
+        &self,
+        put: &[RouteRow],
+        remove: &[RouteName],
+        marks: &[MarkRow],
+    ) -> Result<(), StoreError> {
         let removed: Vec<_> = remove.iter().map(RouteName::as_str).collect();
         let put: Vec<_> =
             last_by(put, |row| &row.name).into_iter().map(|row| (row.name.as_str(), &row.document)).collect();
         self.write([
             step(REMOVE_ROUTES, removed.len(), to_string(&removed))?,
             step(PUT_ROUTES, put.len(), to_string(&put))?,
+            put_marks(marks)?,
         ])
         .await
     }
@@ -227,21 +247,7 @@ impl Store for SqliteStore {
     async fn save_marks(&self, put: &[MarkRow], remove: &[(RouteName, BackendId, MarkKind)]) -> Result<(), StoreError> {
         let removed: Vec<_> =
             remove.iter().map(|(route, backend, kind)| (route.as_str(), backend.as_str(), mark_text(*kind))).collect();
-        let mut rows = Vec::with_capacity(put.len());
-        for row in last_by(put, |row| (&row.route, &row.backend, row.kind)) {
-            rows.push((
-                row.route.as_str(),
-                row.backend.as_str(),
-                mark_text(row.kind),
-                row.until_unix_ms.map(to_i64).transpose()?,
-                &row.reason,
-            ));
-        }
-        self.write([
-            step(REMOVE_MARKS, removed.len(), to_string(&removed))?,
-            step(PUT_MARKS, rows.len(), to_string(&rows))?,
-        ])
-        .await
+        self.write([step(REMOVE_MARKS, removed.len(), to_string(&removed))?, put_marks(put)?]).await
     }
 
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError> {

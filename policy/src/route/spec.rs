@@ -1,7 +1,9 @@
 //! A route that is valid by construction.
 
 use crate::ids::{BackendId, RouteName};
-use crate::option::{OptionSet, Preset, RouteOptions};
+use crate::option::{OptionSet, Preset, RouteOptions, Value};
+
+const WINDOWS: &str = "backend_context_limits";
 
 /// A checked route document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +21,18 @@ pub struct RouteSpec {
 }
 
 impl RouteSpec {
+    /// Takes the entries of `backend_context_limits` out whose port is no backend's any more: for a change that removes
+    /// backends, so that what they leave behind is no complaint.
+    pub fn forget_windows_of_others(&mut self) {
+        let Some(Value::Ports(windows)) = self.set.get_mut(WINDOWS) else { return };
+        let before = windows.len();
+        windows.retain(|port, _| self.backends.iter().any(|backend| backend.id.port() == *port));
+        // One that was set to `none` stays set.
+        if windows.len() < before && windows.is_empty() {
+            self.set.remove(WINDOWS);
+        }
+    }
+
     /// The effective options.
     pub fn options(&self) -> RouteOptions {
         RouteOptions::resolve(self.preset, &self.set)
@@ -63,5 +77,32 @@ impl BackendSpec {
     /// Whether an operator may mean this backend by `text`: its address or its name.
     pub fn answers_to(&self, text: &str) -> bool {
         self.id.as_str() == text || self.name.as_deref() == Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn windows_after_removal(windows: &[(u16, u64)]) -> Option<Value> {
+        let set = Value::Ports(windows.iter().copied().collect());
+        let mut spec = RouteSpec {
+            name: RouteName::new("chat").unwrap(),
+            is_default: false,
+            preset: Preset::None,
+            set: OptionSet::from([(WINDOWS, set)]),
+            backends: vec![BackendSpec::new(BackendId::new("h:1").unwrap())],
+        };
+        spec.forget_windows_of_others();
+        spec.set.remove(WINDOWS)
+    }
+
+    #[test]
+    fn windows_go_with_the_last_backend_on_their_port() {
+        assert_eq!(windows_after_removal(&[(1, 4096), (2, 8192)]), Some(Value::Ports(BTreeMap::from([(1, 4096)]))));
+        assert_eq!(windows_after_removal(&[(2, 8192)]), None);
+        assert_eq!(windows_after_removal(&[]), Some(Value::Ports(BTreeMap::new())), "`none` was said");
     }
 }

@@ -1,6 +1,6 @@
 //! What an import would do: decided here without any call, shown before anything is done. Its fields are the JSON form.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use router_policy::gateway_file::control_file::{Content, Entry};
@@ -58,8 +58,13 @@ impl Plan {
     /// How much there is to do: changes of the route, keys, drains.
     fn work(&self) -> [(u64, &'static str); 3] {
         let keys = self.keys.iter().filter(|key| key.step == "add").count();
-        let drains = self.drains.iter().filter(|drain| drain.step == "drain").count();
+        let drains = self.drains_to_do().count();
         [(self.changes.len() as u64, "route"), (keys as u64, "key"), (drains as u64, "drain")]
+    }
+
+    /// The backends that are to be drained and are not yet.
+    pub(super) fn drains_to_do(&self) -> impl Iterator<Item = &String> {
+        self.drains.iter().filter(|drain| drain.step == "drain").map(|drain| &drain.backend)
     }
 
     /// Whether everything is as it shall be.
@@ -68,25 +73,30 @@ impl Plan {
     }
 }
 
-/// The steps for the records of a key store. `known` are the keys that there are; they are told from the file's by the
-/// eight digits that the control plane shows, so two keys pass for one in a case of four thousand million.
-pub(super) fn key_steps(records: &[Record], known: &[KeyView], notes: &mut Vec<String>) -> Vec<KeyStep> {
-    let prefixes: BTreeSet<String> = records.iter().map(|record| hash_prefix(&record.sha256)).collect();
-    // A key of a followed file may be one of these: then its label is not another's.
-    let (stored, followed): (Vec<&KeyView>, Vec<&KeyView>) = known.iter().partition(|key| key.source == "database");
-    let others = followed.iter().filter(|key| !prefixes.contains(&key.sha256_prefix));
-    let mut taken: BTreeSet<String> = stored.iter().chain(others).map(|key| key.name.clone()).collect();
+/// The steps for the records of a key store. `known` are the keys that there are, `found` those with a record's secret, by its
+/// hash: as the control plane tells them, for the digits that a list shows may be alike.
+pub(super) fn key_steps(
+    records: &[Record],
+    known: &[KeyView],
+    found: &BTreeMap<[u8; 32], KeyView>,
+    notes: &mut Vec<String>,
+) -> Vec<KeyStep> {
+    let is_stored = |key: &&KeyView| key.source == "database";
+    // The label of a followed file's key is free for the record with its secret.
+    let followed: BTreeSet<&str> = found.values().filter(|key| !is_stored(key)).map(|key| key.id.as_str()).collect();
+    let others = known.iter().filter(|key| !followed.contains(key.id.as_str()));
+    let mut taken: BTreeSet<String> = others.map(|key| key.name.clone()).collect();
     let mut steps = Vec::new();
     let mut is_followed = false;
     for (index, record) in records.iter().enumerate() {
         let (at, sha256_prefix) = (format!("records[{index}]"), hash_prefix(&record.sha256));
-        let key = stored.iter().find(|key| key.sha256_prefix == sha256_prefix);
-        let (step, name) = match (record.is_active, key) {
+        let found = found.get(&record.sha256);
+        let (step, name) = match (record.is_active, found.filter(is_stored)) {
             (true, Some(key)) => ("present", Some(key.name.clone())),
             (true, None) => {
                 let name = free_label(record, &taken);
                 taken.insert(name.clone());
-                is_followed |= followed.iter().any(|key| key.sha256_prefix == sha256_prefix);
+                is_followed |= found.is_some();
                 ("add", Some(name))
             }
             (false, key) => {

@@ -25,6 +25,8 @@ use tonic::{Request, Response, Status};
 pub(crate) struct State {
     pub(crate) routes: BTreeMap<RouteName, RouteSpec>,
     pub(crate) drained: BTreeSet<String>,
+    /// Those that the last apply brought in drained.
+    pub(crate) start_drained: Vec<String>,
     pub(crate) bans: BTreeMap<String, u64>,
     /// By address.
     pub(crate) in_flight: BTreeMap<String, u32>,
@@ -153,6 +155,14 @@ impl Admin for Fake {
             changes.extend(diff_route(state.routes.get(&route.name), Some(route)));
         }
         if !request.dry_run {
+            let has = |route: &RouteSpec, address: &str| route.backends.iter().any(|one| one.id.as_str() == address);
+            let is_new = |address: &String| {
+                let old = |route: &RouteSpec| state.routes.get(&route.name).is_some_and(|old| has(old, address));
+                routes.iter().any(|route| has(route, address) && !old(route))
+            };
+            let start_drained: Vec<String> = request.drained.into_iter().filter(is_new).collect();
+            state.start_drained.clone_from(&start_drained);
+            state.drained.extend(start_drained);
             if request.prune {
                 state.routes.clear();
             }
@@ -298,6 +308,15 @@ impl Admin for Fake {
     async fn list_keys(&self, _request: Request<v1::ListKeysRequest>) -> Reply<v1::ListKeysReply> {
         let keys = self.state().keys.iter().map(|(key, _)| key.clone()).collect();
         Ok(Response::new(v1::ListKeysReply { keys }))
+    }
+
+    async fn find_keys(&self, request: Request<v1::FindKeysRequest>) -> Reply<v1::FindKeysReply> {
+        let state = self.state();
+        let found = request.into_inner().sha256.into_iter().filter_map(|sha256| {
+            let (key, _) = state.keys.iter().find(|(_, known)| *known == sha256)?;
+            Some(v1::FoundKey { sha256, key: Some(key.clone()) })
+        });
+        Ok(Response::new(v1::FindKeysReply { found: found.collect() }))
     }
 
     async fn revoke_key(&self, request: Request<v1::RevokeKeyRequest>) -> Reply<v1::RevokeKeyReply> {

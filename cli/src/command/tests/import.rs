@@ -140,11 +140,43 @@ async fn keys_of_a_followed_file_are_stored_all_the_same() {
         created_unix_ms: 0,
         source: router_proto::v1::KeySource::File.into(),
     };
-    fake.state().keys.push((followed, vec![]));
+    fake.state().keys.push((followed, vec![0xaa; 32]));
     let plan = run_at(&at, &gateway.line("--dry-run -o json")).await.json();
     assert_eq!(plan["keys"][0]["step"], json!("add"), "they must not end when the file is no longer followed");
     assert_eq!(plan["keys"][0]["name"], json!("ci"));
     assert!(plan["notes"][0].as_str().unwrap().contains("begin new sessions"), "{plan}");
+}
+
+#[tokio::test]
+async fn a_key_is_told_by_its_whole_hash() {
+    let (fake, at) = Fake::start().await;
+    let (gateway, at) = (three_keys(), at.to_string());
+    let alike = router_proto::v1::KeyState {
+        id: "key_1".to_owned(),
+        name: "other".to_owned(),
+        sha256_prefix: "aaaaaaaa".to_owned(),
+        created_unix_ms: 1,
+        source: router_proto::v1::KeySource::Database.into(),
+    };
+    let others_hash = [vec![0xaa; 31], vec![0]].concat();
+    fake.state().keys.push((alike, others_hash));
+    assert_eq!(run_at(&at, &gateway.line("--yes")).await.code(), 0);
+    let keys: Vec<Vec<u8>> = fake.state().keys.iter().map(|(_, sha256)| sha256.clone()).collect();
+    assert_eq!(keys[1..], [vec![0xaa; 32], vec![0xbb; 32]], "it was not taken for the other");
+}
+
+#[tokio::test]
+async fn what_is_not_enabled_comes_in_drained() {
+    let (fake, at) = Fake::start().await;
+    let at = at.to_string();
+    assert_eq!(run_at(&at, &three_keys().line("--yes")).await.code(), 0);
+    assert_eq!(fake.state().start_drained, ["127.0.0.1:19002"], "in one step with the route");
+    let later = Gateway::new(&json!([]), &json!([19001]));
+    let ports = "--backend-port 19001 --backend-port 19008 --backend-port 19009 --backend-port 19002";
+    assert_eq!(run_at(&at, &later.line(&format!("{ports} --yes"))).await.code(), 0);
+    assert_eq!(fake.state().start_drained, ["127.0.0.1:19009"]);
+    let drained: Vec<String> = fake.state().drained.iter().cloned().collect();
+    assert_eq!(drained, ["127.0.0.1:19002", "127.0.0.1:19008", "127.0.0.1:19009"], "and those that were there");
 }
 
 #[tokio::test]

@@ -27,6 +27,12 @@ pub(super) fn database(dir: &Path) -> Result<PathBuf, String> {
     }
 }
 
+/// The directories that [`prepare`] would make, the innermost first.
+pub(super) fn missing(dir: &Path) -> Vec<PathBuf> {
+    let above = dir.ancestors().take_while(|above| !above.as_os_str().is_empty() && !above.exists());
+    above.map(Path::to_owned).collect()
+}
+
 /// Makes the directory with mode 0700 if it is not there, and returns the database's path.
 pub(super) fn prepare(dir: &Path) -> Result<PathBuf, String> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);

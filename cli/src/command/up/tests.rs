@@ -67,11 +67,17 @@ fn without_a_database_options_need_backends() {
 #[test]
 fn a_start_that_does_not_happen_leaves_no_directory() {
     let dir = tempfile::tempdir().unwrap();
-    let state = dir.path().join("state");
+    let (there, state) = (dir.path().join("there"), dir.path().join("there/a/b/state"));
+    std::fs::create_dir(&there).unwrap();
     let file = state.join("backend-state.json");
-    let line = format!("--max-waiting many --state-dir {} --backend-state {}", state.display(), file.display());
-    assert!(args(&line).check().is_err());
-    assert!(!state.exists());
+    let line = format!("--state-dir {} --backend-state {}", state.display(), file.display());
+    assert!(args(&format!("{line} --max-waiting many")).check().is_err());
+    assert!(there.exists() && !dir.path().join("there/a").exists(), "nothing more, and nothing less, than before");
+    args(&line).check().unwrap();
+    assert!(state.exists(), "the control: the check had made it");
+    std::fs::write(state.join("mine"), "").unwrap();
+    assert!(args(&format!("{line} --max-waiting many")).check().is_err());
+    assert!(state.exists());
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(super) async fn remove(
         .edit(&request.route, |spec| {
             backend_mut(spec, &request.address)?.id.as_str().clone_into(&mut removed);
             spec.backends.retain(|backend| backend.id.as_str() != removed);
+            spec.forget_windows_of_others();
             Ok(())
         })
         .await?;

@@ -1,5 +1,7 @@
 //! Keys: add, list, revoke.
 
+use std::collections::HashMap;
+
 use router_policy::ids::hash_prefix;
 use router_proto::v1;
 
@@ -14,6 +16,20 @@ pub(super) async fn add(fleet: &Fleet, request: &v1::AddKeyRequest) -> Result<v1
 
 pub(super) fn list(fleet: &Fleet) -> v1::ListKeysReply {
     v1::ListKeysReply { keys: fleet.keys().into_iter().map(state).collect() }
+}
+
+pub(super) fn find(fleet: &Fleet, request: v1::FindKeysRequest) -> Result<v1::FindKeysReply, AdminError> {
+    let known: HashMap<[u8; 32], KnownKey> = fleet.keys().into_iter().map(|key| (key.sha256, key)).collect();
+    let mut found = Vec::new();
+    for asked in request.sha256 {
+        let sha256: [u8; 32] = (&*asked).try_into().map_err(|_| AdminError::Argument {
+            field: "sha256",
+            problem: format!("32 bytes expected, got {}", asked.len()),
+        })?;
+        let key = known.get(&sha256).cloned().map(state);
+        found.extend(key.map(|key| v1::FoundKey { sha256: asked, key: Some(key) }));
+    }
+    Ok(v1::FindKeysReply { found })
 }
 
 pub(super) async fn revoke(fleet: &Fleet, request: &v1::RevokeKeyRequest) -> Result<v1::RevokeKeyReply, AdminError> {

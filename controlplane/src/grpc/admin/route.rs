@@ -15,7 +15,7 @@ pub(super) async fn apply(fleet: &Fleet, request: v1::ApplyRequest) -> Result<v1
     let document: Json = serde_json::from_str(&request.document_json)
         .map_err(|error| AdminError::Argument { field: "document", problem: format!("JSON expected: {error}") })?;
     let mode = ApplyMode { dry_run: request.dry_run, prune: request.prune, create_only: request.create_only };
-    let changes = fleet.apply(&document, mode).await?;
+    let changes = fleet.apply_drained(&document, mode, &request.drained).await?;
     Ok(v1::ApplyReply { changes: changes.into_iter().map(Into::into).collect() })
 }
 

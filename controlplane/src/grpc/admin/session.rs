@@ -67,8 +67,8 @@ async fn filters(
     if !backend.is_empty() {
         // A backend that has left its route may still have sessions: its address is taken as it is.
         let selected = match fleet.select(Selector { route, backend, ..Selector::default() }).await {
-            Err(AdminError::NotFound { what: "backend", name }) => {
-                let id = BackendId::new(backend).map_err(|_| AdminError::NotFound { what: "backend", name })?;
+            Err(error @ AdminError::NothingSelected { .. }) => {
+                let id = BackendId::new(backend).map_err(|_| error)?;
                 pools(fleet, route)?.into_iter().map(|pool| (pool, id.clone())).collect()
             }
             other => other?,

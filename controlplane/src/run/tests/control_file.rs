@@ -23,6 +23,7 @@ on_both_databases![
     a_refused_drain_leaves_other_routes_alone,
     backends_come_and_leave,
     backends_that_share_a_port,
+    the_file_has_the_last_word_over_what_shall_start_drained,
 ];
 
 async fn the_file_drains_and_undrains(place: Place) {
@@ -265,6 +266,20 @@ async fn backends_that_share_a_port(place: Place) {
     assert_eq!(still.drained_names(), [a]);
     still.drain(a, false).await.unwrap();
     assert_eq!(place.text("control"), r#"{"enabled_ports":[8000]}"#);
+}
+
+async fn the_file_has_the_last_word_over_what_shall_start_drained(place: Place) {
+    place.put("control", r#"{"enabled_ports": [19001, 19003]}"#);
+    let still = place.start().await;
+    still.apply(&[ONE]).await;
+    let new = [TWO, "127.0.0.1:19003", "127.0.0.1:19004"];
+    let document = json!({"name": "default", "default": true, "options": {"health_failures": 1000},
+        "backends": [ONE, new[0], new[1], new[2]]});
+    let drained = [TWO.to_owned(), new[1].to_owned()];
+    still.fleet.apply_drained(&document, ApplyMode::default(), &drained).await.unwrap();
+    assert_eq!(place.text("control"), r#"{"enabled_ports":[19001,19003,19004]}"#, "19002 is not enabled in it");
+    assert_eq!(still.drained(), [(TWO.to_owned(), NOT_LISTED.to_owned())], "19003 stood there already");
+    assert_eq!(still.stored_drains().await, [TWO]);
 }
 
 #[tokio::test]

@@ -183,6 +183,10 @@ pub(super) async fn a_removed_route_takes_its_rows_along(installation: Installat
     let stored = load(&*store).await;
     assert_eq!(stored.routes, [route_row("chat")]);
     assert_eq!((stored.bindings, stored.leases, stored.marks), (vec![], vec![], vec![]));
+    // Marks that come with a route are not those that went with it.
+    let marks = [mark("chat", MarkKind::Drain), mark("gone", MarkKind::Drain)];
+    store.save_routes_marked(&[route_row("chat")], &[route("chat")], &marks).await.unwrap();
+    assert_eq!(load(&*store).await.marks, marks[..1]);
     // A route that is only changed keeps its rows.
     store.save_bindings(&[put("chat", 1)]).await.unwrap();
     let mut changed = route_row("chat");
@@ -235,7 +239,8 @@ pub(super) async fn a_failing_batch_leaves_nothing(installation: Installation) {
         }
     };
     installation.sql(poison).await;
-    let failed = store.save_routes(&[route_row("new"), route_row("poison")], &[route("chat")]).await;
+    let (rows, marks) = ([route_row("new"), route_row("poison")], [mark("embed", MarkKind::Drain)]);
+    let failed = store.save_routes_marked(&rows, &[route("chat")], &marks).await;
     assert!(matches!(failed, Err(StoreError::Other(_))), "{failed:?}");
     let mut refused = binding("chat", 7);
     refused.backend = backend("poison:1");
