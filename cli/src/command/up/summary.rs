@@ -57,7 +57,9 @@ pub(super) fn text(grpc: &str, http: &str, traffic: &[String], target: Option<&T
 /// What is wrong with the followed files; the last thing said, because it may mean that nobody is served.
 pub(super) fn problems(files: &[v1::FileState]) -> String {
     let bad = files.iter().filter(|file| !file.problem.is_empty());
-    bad.map(|file| format!("attention: --{} {}: {}\n\n", file.flag, file.path, file.problem)).collect()
+    bad.fold(String::new(), |text, file| {
+        format!("{text}attention: --{} {}: {}\n\n", file.flag, file.path, file.problem)
+    })
 }
 
 #[cfg(test)]
