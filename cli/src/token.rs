@@ -22,6 +22,11 @@ pub(crate) struct Role<T: clap::Args> {
 }
 
 impl TokenArgs {
+    /// The file that the token is read from, if any.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        file_in_use(self.token_file.as_deref())
+    }
+
     /// The token; `Err` says what is wrong without repeating anything of the file.
     pub(crate) fn read(&self) -> Result<Option<String>, String> {
         read(self.token_file.as_deref())
@@ -46,8 +51,7 @@ impl<T: clap::Args> Role<T> {
 /// The token of a file (the one given, else `ROUTER_TOKEN_FILE`), else of `ROUTER_TOKEN`. There is no flag for the token
 /// itself: other users could see it.
 pub(crate) fn read(file: Option<&Path>) -> Result<Option<String>, String> {
-    let from_environment = std::env::var_os("ROUTER_TOKEN_FILE").filter(|name| !name.is_empty()).map(PathBuf::from);
-    let Some(path) = file.or(from_environment.as_deref()) else {
+    let Some(path) = &file_in_use(file) else {
         let token = std::env::var("ROUTER_TOKEN").unwrap_or_default();
         return Ok((!token.trim().is_empty()).then(|| token.trim().to_owned()));
     };
@@ -66,6 +70,11 @@ pub(crate) fn read(file: Option<&Path>) -> Result<Option<String>, String> {
         "" => Err(complain("empty; expected the token alone in the file")),
         token => Ok(Some(token.to_owned())),
     }
+}
+
+fn file_in_use(given: Option<&Path>) -> Option<PathBuf> {
+    let from_environment = || std::env::var_os("ROUTER_TOKEN_FILE").filter(|name| !name.is_empty()).map(PathBuf::from);
+    given.map(Path::to_owned).or_else(from_environment)
 }
 
 #[cfg(test)]

@@ -82,8 +82,9 @@ pub struct Config {
 }
 
 impl ControlPlaneArgs {
-    /// Checks every flag and reads every file; all complaints at once. `token` is what callers must present.
-    pub fn validate(&self, token: Option<&str>) -> Result<Config, Vec<String>> {
+    /// Checks every flag and reads every file; all complaints at once. `token` is what callers must present, `token_file`
+    /// where it was read.
+    pub fn validate(&self, token: Option<&str>, token_file: Option<&Path>) -> Result<Config, Vec<String>> {
         let mut complaints = Vec::new();
         let mut read = |flag: &str, path: &PathBuf| match std::fs::read_to_string(path) {
             Ok(text) => Some(text),
@@ -112,7 +113,7 @@ impl ControlPlaneArgs {
         if lease_ttl.is_none() {
             complaints.push("--lease-ttl: a time expected; allowed: 1s..=10m".to_owned());
         }
-        let files = self.files(&database_url, &mut complaints);
+        let files = self.files(&database_url, token_file, &mut complaints);
         match lease_ttl {
             Some(lease_ttl) if complaints.is_empty() => Ok(Config {
                 database_url,
@@ -130,7 +131,7 @@ impl ControlPlaneArgs {
     }
 
     /// Checks the paths against each other and reads the key store.
-    fn files(&self, database_url: &str, complaints: &mut Vec<String>) -> FileConfig {
+    fn files(&self, database_url: &str, token_file: Option<&Path>, complaints: &mut Vec<String>) -> FileConfig {
         let database = if self.database_url_file.is_some() { "--database-url-file" } else { "--database-url" };
         let paths = [
             ("--key-store", self.key_store.clone(), Use::Private),
@@ -139,13 +140,16 @@ impl ControlPlaneArgs {
             (database, sqlite_path(database_url), Use::Database),
             ("--bootstrap", self.bootstrap.clone(), Use::Input),
             ("--database-url-file", self.database_url_file.clone(), Use::Input),
+            ("--token-file", token_file.map(Path::to_owned), Use::Input),
         ];
         let is_used = |used_as: &Use| !matches!(used_as, Use::Database | Use::Input);
         // A database alone is checked where it is opened.
+        let mut guarded = Vec::new();
         if paths.iter().any(|(_, path, used_as)| path.is_some() && is_used(used_as)) {
-            let guarded =
+            let given =
                 paths.into_iter().filter_map(|(flag, path, used_as)| Some(Guarded { flag, path: path?, used_as }));
-            complaints.extend(private_paths::check(&guarded.collect::<Vec<_>>()));
+            guarded.extend(given);
+            complaints.extend(private_paths::check(&guarded));
         }
         let key_store = self.key_store.as_ref().and_then(|path| match read_key_store(path) {
             Ok(keys) => Some(KeyStoreFile { path: path.clone(), keys }),
@@ -170,6 +174,7 @@ impl ControlPlaneArgs {
             key_store,
             control_file: of_route(&self.control_file),
             backend_state: of_route(&self.backend_state),
+            guarded,
         }
     }
 }
@@ -202,7 +207,7 @@ mod tests {
             let value = if is_path { folder.join(value).display().to_string() } else { (*value).to_owned() };
             line.extend([(*flag).to_owned(), value]);
         }
-        Line::parse_from(line).args.validate(None)
+        Line::parse_from(line).args.validate(None, Some(&folder.join("token")))
     }
 
     fn put(path: &Path, text: &str, mode: u32) {
@@ -246,6 +251,8 @@ mod tests {
         }
         assert!(complaints[0].contains("chmod go-w") && complaints[1].contains("--database-url"), "{complaints:#?}");
 
+        let token = checked(path, &[("--backend-state", "token")]).err().unwrap();
+        assert!(token.len() == 1 && token[0].contains("--token-file") && token[0].contains("overlap"), "{token:#?}");
         let missing = checked(path, &[("--key-store", "nowhere")]).err().unwrap();
         assert_eq!(missing, [format!("--key-store: {}: does not exist", path.join("nowhere").display())]);
         put(&path.join("keys"), r#"{"version": 1, "records": []}"#, 0o644);

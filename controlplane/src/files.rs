@@ -2,12 +2,13 @@
 //! file and the backend state.
 //!
 //! What they say is parsed and printed by pure functions, here and in `router_policy::gateway_file`; [`crate::fleet`] acts on
-//! it. They are private paths: at start none may overlap another ([`private_paths`]).
+//! it. They are private paths: none may overlap another ([`private_paths`]).
 
 pub mod atomic_write;
 pub mod backend_state;
 pub mod bounded_read;
 pub mod control_file;
+pub mod file_access;
 pub mod health;
 pub mod key_store;
 pub mod private_paths;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use router_policy::ids::RouteName;
 
 use key_store::FileKey;
+use private_paths::Guarded;
 
 /// The files in use, checked.
 #[derive(Clone, Default)]
@@ -27,6 +29,8 @@ pub struct FileConfig {
     pub control_file: Option<RouteFile>,
     /// Written: how the backends are.
     pub backend_state: Option<RouteFile>,
+    /// Everything that is read or written; none may become another.
+    pub guarded: Vec<Guarded>,
 }
 
 /// The key store, with what it held when the configuration was checked.

@@ -7,6 +7,7 @@ mod config;
 mod control_file;
 mod doors;
 mod hello;
+mod key_store;
 mod keys;
 mod start;
 
@@ -39,6 +40,24 @@ use crate::store::health::StoreHealth;
 /// Pools by route name.
 pub type Pools = BTreeMap<RouteName, Arc<Pool>>;
 
+/// Every pool that may hold leases. Read whole: a route that is removed goes from one map to the other in one step.
+#[derive(Default)]
+pub struct AllPools {
+    /// Those that admit.
+    pub open: Arc<Pools>,
+    /// Those of removed routes whose last leases still run: a route that returns under the same name goes on counting them.
+    pub closed: Pools,
+}
+
+impl AllPools {
+    /// The pool that a route has, or had.
+    pub fn find(&self, route: &str) -> Option<&Arc<Pool>> {
+        // Few routes, short names: a lookup by text without making a `RouteName`.
+        let mut all = self.open.iter().chain(&self.closed);
+        all.find(|(name, _)| name.as_str() == route).map(|(_, pool)| pool)
+    }
+}
+
 /// The backends that a selection means.
 pub type Selected = Vec<(Arc<Pool>, BackendId)>;
 
@@ -58,12 +77,10 @@ pub struct Fleet {
     pub metrics: Metrics,
     /// A replica that is silent for this long loses its leases.
     pub lease_ttl: Duration,
-    pools: ArcSwap<Pools>,
-    /// Pools of removed routes whose last leases still run: a route that returns under the same name goes on counting them.
-    closed: ArcSwap<Pools>,
+    pools: ArcSwap<AllPools>,
     prober: Prober,
     keys: Mutex<keys::Keys>,
-    key_store: Option<FileHealth>,
+    key_store: Option<key_store::KeyStore>,
     control: Option<control_file::ControlFile>,
     backend_state: Option<backend_state::StateFile>,
     /// The specs in force. Held over the whole of a change, also of marks and of the control file, so that changes follow each
@@ -81,19 +98,20 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// The pools now. Cheap; load once per batch.
-    pub fn pools(&self) -> arc_swap::Guard<Arc<Pools>> {
-        self.pools.load()
+    /// The pools that admit now.
+    pub fn pools(&self) -> Arc<Pools> {
+        Arc::clone(&self.pools.load().open)
     }
 
-    /// Pools of removed routes that hold leases still.
-    pub fn closed(&self) -> arc_swap::Guard<Arc<Pools>> {
-        self.closed.load()
+    /// Those and the ones of removed routes. Cheap; load once per batch.
+    pub fn all_pools(&self) -> arc_swap::Guard<Arc<AllPools>> {
+        self.pools.load()
     }
 
     /// Every pool that may hold leases.
     fn holders(&self) -> Vec<Arc<Pool>> {
-        self.pools.load().values().chain(self.closed.load().values()).cloned().collect()
+        let all = self.all_pools();
+        all.open.values().chain(all.closed.values()).cloned().collect()
     }
 
     /// Leases that a replica holds.
@@ -105,7 +123,7 @@ impl Fleet {
     pub fn pool(&self, route: &str) -> Result<Arc<Pool>, AdminError> {
         let not_found = || AdminError::NotFound { what: "route", name: route.to_owned() };
         let name = RouteName::new(route).map_err(|_| not_found())?;
-        self.pools.load().get(&name).cloned().ok_or_else(not_found)
+        self.pools().get(&name).cloned().ok_or_else(not_found)
     }
 
     /// A number that no other stream of this start has.
@@ -122,7 +140,8 @@ impl Fleet {
     pub fn files(&self) -> Vec<router_proto::v1::FileState> {
         let control = self.control.as_ref().map(|control| &control.health);
         let state = self.backend_state.as_ref().map(|state| &state.health);
-        [self.key_store.as_ref(), control, state].into_iter().flatten().map(FileHealth::message).collect()
+        let keys = self.key_store.as_ref().map(|file| &file.health);
+        [keys, control, state].into_iter().flatten().map(FileHealth::message).collect()
     }
 
     /// What was wrong with a route's stored document.
@@ -149,7 +168,7 @@ impl Fleet {
         let is_meant = |spec: &BackendSpec| {
             (port == 0 || spec.id.port() == port_number) && (backend.is_empty() || spec.answers_to(backend))
         };
-        let pools = self.pools.load();
+        let pools = self.pools();
         let found: Selected = specs
             .values()
             .filter(|spec| route.is_empty() || spec.name.as_str() == route)

@@ -10,8 +10,10 @@
 //! Hot calls: [`Store::save_bindings`] (each new or moved session, through [`group_commit`]), [`Store::save_leases`] (every
 //! 50 ms) and [`Store::touch_bindings`] (each second), both through [`write_behind`].
 
+use std::fmt;
+
 use async_trait::async_trait;
-use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName};
+use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName, hash_prefix};
 
 pub mod group_commit;
 pub mod health;
@@ -141,10 +143,17 @@ pub struct LeaseRow {
 pub enum MarkKind {
     /// An operator drains it.
     Drain,
+    /// The control file drains it; ends when that is not followed any more.
+    FileDrain,
     /// An operator has banned it.
     Ban,
     /// It did not answer.
     Unhealthy,
+}
+
+impl MarkKind {
+    /// Each of them.
+    pub const ALL: [Self; 4] = [Self::Drain, Self::FileDrain, Self::Ban, Self::Unhealthy];
 }
 
 /// One mark on one backend of one route; at most one of each kind.
@@ -163,16 +172,27 @@ pub struct MarkRow {
 }
 
 /// A client key. The secret is never stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KeyRow {
     /// Its id: names it in fingerprints and never changes.
     pub id: String,
     /// Its label; unique.
     pub name: String,
-    /// SHA-256 of the secret; unique.
+    /// SHA-256 of the secret; unique. Never shown as a whole.
     pub sha256: [u8; 32],
     /// When it was added.
     pub created_unix_ms: u64,
+}
+
+impl fmt::Debug for KeyRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyRow")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("sha256_prefix", &hash_prefix(&self.sha256))
+            .field("created_unix_ms", &self.created_unix_ms)
+            .finish()
+    }
 }
 
 /// A replica that has said hello and not goodbye.

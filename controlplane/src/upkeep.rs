@@ -24,7 +24,7 @@ const REPLICAS_STORED_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts every task; they end with `shutdown`.
 pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationToken) {
-    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 8] = [
+    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 7] = [
         Box::pin(recover(Arc::clone(fleet))),
         Box::pin(watch_silence(Arc::clone(fleet))),
         Box::pin(sweep_idle(Arc::clone(fleet))),
@@ -32,7 +32,6 @@ pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationT
         Box::pin(publish(Arc::clone(fleet), tracker.clone(), shutdown.clone())),
         Box::pin(follow_key_store(Arc::clone(fleet))),
         Box::pin(follow_control_file(Arc::clone(fleet))),
-        Box::pin(write_backend_state(Arc::clone(fleet))),
     ];
     for task in tasks {
         let shutdown = shutdown.clone();
@@ -43,6 +42,9 @@ pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationT
             }
         });
     }
+    // Has a last word to write after the shutdown.
+    let fleet = Arc::clone(fleet);
+    tracker.spawn(async move { fleet.write_backend_state().await });
 }
 
 /// After a start, waits a while for the replicas that were there before.
@@ -105,16 +107,12 @@ async fn follow_control_file(fleet: Arc<Fleet>) {
     }
 }
 
-async fn write_backend_state(fleet: Arc<Fleet>) {
-    fleet.write_backend_state().await;
-}
-
 /// Publishes changed pools, and keeps one deadline task per pool.
 async fn publish(fleet: Arc<Fleet>, tracker: TaskTracker, shutdown: CancellationToken) {
     let mut deadlines: BTreeMap<RouteName, (Arc<Pool>, CancellationToken)> = BTreeMap::new();
     loop {
         fleet.publish_dirty();
-        let pools = arc_swap::Guard::into_inner(fleet.pools());
+        let pools = fleet.pools();
         deadlines.retain(|name, (known, stop)| {
             let stays = pools.get(name).is_some_and(|pool| Arc::ptr_eq(pool, known));
             if !stays {

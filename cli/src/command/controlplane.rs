@@ -10,7 +10,7 @@ use crate::token::Role;
 
 /// Checks the whole configuration before anything is started.
 pub(crate) fn check(role: &Role<ControlPlaneArgs>) -> Result<Config, Failure> {
-    role.check(ControlPlaneArgs::validate)
+    role.check(|args, token| args.validate(token, role.token.path().as_deref()))
 }
 
 /// Binds, says where, and runs until `shutdown`.

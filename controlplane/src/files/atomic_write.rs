@@ -1,16 +1,19 @@
 //! Replacing a file so that a reader sees the old content or the new one, never a part: a temporary file `<name>.tmp` in the
-//! same folder, then a rename. A symbolic link stays; what it points to is replaced.
+//! same folder, then a rename. A symbolic link stays; what it points to is replaced. Owner and group stay where the system
+//! allows it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 /// Ends the temporary file's name.
 pub const TEMPORARY: &str = ".tmp";
 /// Links followed before a path is given up as a circle.
 const MAX_LINKS: usize = 40;
+/// Permission bits that [`Mode::Kept`] keeps.
+const KEPT_BITS: u32 = 0o755;
 
 /// What a power loss may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,23 +24,68 @@ pub enum Hardness {
     Synced,
 }
 
-/// Replaces `path`'s content. After an error the old content stands.
-pub fn replace(path: &Path, content: &[u8], mode: u32, hardness: Hardness) -> io::Result<()> {
+/// Who may read the new file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Its owner.
+    Private,
+    /// Whoever could before, and nobody but the owner may write it; its owner alone when it is new.
+    Kept,
+}
+
+/// A new content beside the old one, which stands until [`Prepared::commit`]. Dropped, it is taken away again.
+pub struct Prepared {
+    target: PathBuf,
+    temporary: PathBuf,
+    hardness: Hardness,
+    is_in_place: bool,
+}
+
+/// Writes a new content for `path` beside it. `allow` is asked about the file that `path` leads to, before anything is
+/// touched.
+pub fn prepare(
+    path: &Path,
+    content: &[u8],
+    mode: Mode,
+    hardness: Hardness,
+    allow: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<Prepared> {
     let target = follow_links(path)?;
+    allow(&target)?;
     let temporary = with_suffix(&target, TEMPORARY);
-    let written = write_new(&temporary, content, mode, hardness).and_then(|()| fs::rename(&temporary, &target));
-    if let Err(error) = written {
-        // Not there, or left for the next call.
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
+    let before = fs::metadata(&target).ok();
+    let mode = match (mode, &before) {
+        (Mode::Kept, Some(before)) => before.mode() & KEPT_BITS,
+        (Mode::Private, _) | (Mode::Kept, None) => 0o600,
+    };
+    let prepared = Prepared { target, temporary, hardness, is_in_place: false };
+    write_new(&prepared.temporary, content, mode, before.as_ref(), hardness)?;
+    Ok(prepared)
+}
+
+impl Prepared {
+    /// Puts it in the old one's place. After an error the old content stands.
+    pub fn commit(mut self) -> io::Result<()> {
+        fs::rename(&self.temporary, &self.target)?;
+        self.is_in_place = true;
+        if self.hardness == Hardness::Synced
+            && let Some(folder) = self.target.parent()
+        {
+            // The new content is in place; some file systems can't sync a folder.
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let _ = File::open(folder).map(|folder| folder.sync_all());
+        }
+        Ok(())
     }
-    if hardness == Hardness::Synced
-        && let Some(folder) = target.parent()
-    {
-        // The new content is in place; some file systems can't sync a folder.
-        let _ = File::open(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }).map(|f| f.sync_all());
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if !self.is_in_place {
+            // Not there, or left for the next call.
+            let _ = fs::remove_file(&self.temporary);
+        }
     }
-    Ok(())
 }
 
 /// Where a path leads when every symbolic link at its end is followed; what it names need not exist.
@@ -64,17 +112,42 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn write_new(path: &Path, content: &[u8], mode: u32, hardness: Hardness) -> io::Result<()> {
+fn write_new(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    before: Option<&fs::Metadata>,
+    hardness: Hardness,
+) -> io::Result<()> {
     // What a killed process left. `create_new` follows no link that somebody puts here.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    if let Some(before) = before {
+        keep_owner(&file, before)?;
+    }
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)?;
     if hardness == Hardness::Synced {
         file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Only root may give a file away; to give it to another group of one's own, anybody may.
+fn keep_owner(file: &File, before: &fs::Metadata) -> io::Result<()> {
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) == (before.uid(), before.gid()) {
+        return Ok(());
+    }
+    let allowed = |done: io::Result<()>| match done {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
+        done => done.map(|()| true),
+    };
+    if !allowed(fchown(file, Some(before.uid()), Some(before.gid())))? {
+        allowed(fchown(file, None, Some(before.gid())))?;
     }
     Ok(())
 }
@@ -84,6 +157,10 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    fn replace(path: &Path, content: &[u8], mode: Mode, hardness: Hardness) -> io::Result<()> {
+        prepare(path, content, mode, hardness, |_| Ok(()))?.commit()
+    }
 
     fn names(folder: &Path) -> Vec<OsString> {
         let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -96,8 +173,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         fs::write(folder.path().join("state.json.tmp"), "left by a killed process").unwrap();
-        for (content, mode) in [("one", 0o600), ("two", 0o640)] {
-            replace(&path, content.as_bytes(), mode, Hardness::Synced).unwrap();
+        for (content, before, wanted, mode) in [
+            ("one", 0o600, Mode::Kept, 0o600),
+            ("two", 0o664, Mode::Kept, 0o644),
+            ("three", 0o644, Mode::Private, 0o600),
+        ] {
+            if path.exists() {
+                fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            }
+            replace(&path, content.as_bytes(), wanted, Hardness::Synced).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
             assert_eq!(names(folder.path()), ["state.json"]);
@@ -111,7 +195,7 @@ mod tests {
         symlink("real", &link).unwrap();
         fs::write(&other, "untouched").unwrap();
         symlink(&other, folder.path().join("real.tmp")).unwrap();
-        replace(&link, b"new", 0o600, Hardness::Soft).unwrap();
+        replace(&link, b"new", Mode::Private, Hardness::Soft).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&real).unwrap(), "new");
         assert_eq!(fs::read_to_string(&other).unwrap(), "untouched");
@@ -121,14 +205,42 @@ mod tests {
     fn after_an_error_the_old_content_stands() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        replace(&path, b"old", 0o600, Hardness::Soft).unwrap();
+        replace(&path, b"old", Mode::Private, Hardness::Soft).unwrap();
         // A folder in the temporary file's place fails for root too.
         fs::create_dir(folder.path().join("state.json.tmp")).unwrap();
-        assert!(replace(&path, b"new", 0o600, Hardness::Soft).is_err());
+        assert!(replace(&path, b"new", Mode::Private, Hardness::Soft).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         fs::remove_dir(folder.path().join("state.json.tmp")).unwrap();
-        replace(&path, b"new", 0o600, Hardness::Soft).unwrap();
+        replace(&path, b"new", Mode::Private, Hardness::Soft).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn the_owner_stays_where_that_is_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.json");
+        fs::write(&path, "old").unwrap();
+        if std::os::unix::fs::chown(&path, Some(12_345), Some(54_321)).is_err() {
+            // Only root can make the case.
+            return;
+        }
+        replace(&path, b"new", Mode::Kept, Hardness::Soft).unwrap();
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((after.uid(), after.gid()), (12_345, 54_321));
+    }
+
+    #[test]
+    fn what_is_not_allowed_touches_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state.json");
+        fs::write(&path, "old").unwrap();
+        fs::write(folder.path().join("state.json.tmp"), "somebody's").unwrap();
+        let refused = prepare(&path, b"new", Mode::Private, Hardness::Soft, |_| Err(io::Error::other("no")));
+        assert_eq!(refused.err().unwrap().to_string(), "no");
+        assert_eq!(fs::read_to_string(folder.path().join("state.json.tmp")).unwrap(), "somebody's");
+        drop(prepare(&path, b"new", Mode::Private, Hardness::Soft, |_| Ok(())).unwrap());
+        assert_eq!(names(folder.path()), ["state.json"], "one that is given up leaves nothing");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
     }
 
     /// Reads in a loop while `write` writes; whether some reading was not one of the two whole contents.
@@ -162,7 +274,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         let second = std::time::Duration::from_secs(1);
-        assert!(!is_seen_torn(&path, second, |content| replace(&path, content, 0o600, Hardness::Soft).unwrap()));
+        assert!(!is_seen_torn(&path, second, |content| replace(&path, content, Mode::Private, Hardness::Soft).unwrap()));
         // The control: written in place, the same reader sees it at once.
         assert!(is_seen_torn(&path, 20 * second, |content| fs::write(&path, content).unwrap()));
     }

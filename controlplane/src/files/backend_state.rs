@@ -7,7 +7,8 @@
 //!
 //! A backend is named by its port, or by `host:port` where two of the route share one. `active_ports` are those that take new
 //! requests now; `active_port` is one of them, the same for as long as it is active, and does not mean that everything runs
-//! there. Backends that left the route are listed, as draining, until their last request ends.
+//! there. Backends that left the route are listed, as draining, until their last request ends. The state that an orderly end
+//! leaves has no active port; `last_active_port` is there only then, for the next start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,8 @@ pub struct BackendStates {
     backends: BTreeMap<String, (bool, bool, u32)>,
     active_ports: BTreeSet<u16>,
     active_port: Option<u16>,
+    /// The active port until the router stopped.
+    last_active_port: Option<u16>,
 }
 
 impl BackendStates {
@@ -47,6 +50,14 @@ impl BackendStates {
         all
     }
 
+    /// The same when the router is gone: nothing is active.
+    #[must_use]
+    pub fn stopped(mut self) -> Self {
+        self.last_active_port = self.active_port.take();
+        self.active_ports.clear();
+        self
+    }
+
     /// One of the active ports.
     pub fn active_port(&self) -> Option<u16> {
         self.active_port
@@ -61,20 +72,24 @@ impl BackendStates {
                 (name.clone(), json!({"healthy": healthy, "draining": draining, "inflight": inflight}))
             })
             .collect();
-        let object = json!({
-            "backends": backends,
-            "active_ports": self.active_ports,
-            "active_port": self.active_port,
-            "updated_unix_ms": updated_unix_ms,
-        });
-        format!("{object}\n")
+        let mut fields = Map::new();
+        let mut field = |name: &str, value: Json| fields.insert(name.to_owned(), value);
+        field("backends", Json::Object(backends));
+        field("active_ports", json!(self.active_ports));
+        field("active_port", json!(self.active_port));
+        field("updated_unix_ms", json!(updated_unix_ms));
+        if let Some(port) = self.last_active_port {
+            field("last_active_port", json!(port));
+        }
+        format!("{}\n", Json::Object(fields))
     }
 }
 
 /// The active port that a file of an earlier start names.
 pub fn last_active_port(bytes: &[u8]) -> Option<u16> {
     let json: Json = serde_json::from_slice(bytes).ok()?;
-    json.get("active_port")?.as_u64()?.try_into().ok()
+    let port = |field| json.get(field).and_then(Json::as_u64).and_then(|port| port.try_into().ok());
+    port("active_port").or_else(|| port("last_active_port"))
 }
 
 #[cfg(test)]
@@ -125,6 +140,11 @@ mod tests {
         assert_eq!(nobody.active_port(), None);
         assert!(nobody.print(1).contains(r#""active_port":null"#), "{}", nobody.print(1));
         assert_eq!(last_active_port(nobody.print(1).as_bytes()), None);
+        let stopped = BackendStates::new(&two, Some(2)).stopped().print(1);
+        let json: Json = serde_json::from_str(&stopped).unwrap();
+        assert_eq!((&json["active_ports"], &json["active_port"]), (&json!([]), &Json::Null));
+        assert_eq!(json["backends"].as_object().unwrap().len(), 2);
+        assert_eq!(last_active_port(stopped.as_bytes()), Some(2), "the next start goes on with it");
     }
 
     #[test]

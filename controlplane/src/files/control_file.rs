@@ -47,15 +47,14 @@ impl Reading {
 
     /// What is wrong with the file as a whole, and what that means.
     pub fn problem(&self) -> Option<String> {
-        let problem = match self {
-            Self::Missing => "missing",
-            Self::Bad(problem) => problem,
-            Self::Listed(content) if content.enabled().is_empty() => "no port is enabled",
+        let write = "write {\"enabled_ports\": [PORT, ...]} or run `routerctl undrain`";
+        let (problem, advice) = match self {
+            Self::Missing => ("missing", write),
+            Self::Bad(problem) => (problem.as_str(), "fix it, or remove it and run `routerctl undrain`"),
+            Self::Listed(content) if content.enabled().is_empty() => ("no port is enabled", write),
             Self::Listed(_) => return None,
         };
-        Some(format!(
-            "{problem}: admission is closed, running streams go on; write {{\"enabled_ports\": [PORT, ...]}} or run `routerctl undrain`"
-        ))
+        Some(format!("{problem}: admission is closed, running streams go on; {advice}"))
     }
 
     /// The entries that mean no backend, as a note; empty when there are none.

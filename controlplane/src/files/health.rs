@@ -52,6 +52,14 @@ impl FileHealth {
         }
     }
 
+    /// It is what it was, good or bad.
+    pub fn seen_again(&self, now_unix_ms: u64) {
+        let mut state = self.state.lock();
+        if state.problem.is_empty() {
+            state.good_unix_ms = now_unix_ms;
+        }
+    }
+
     /// Something is wrong: what, and what that means.
     pub fn bad(&self, problem: &str) {
         let mut state = self.state.lock();

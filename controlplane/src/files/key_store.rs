@@ -1,19 +1,34 @@
 //! The keys of the key store file (gateway.md §6): its active records, each with an id that never changes. The format is
 //! [`router_policy::gateway_file::key_store`].
 
+pub mod look;
+
+use std::fmt;
+
 use router_policy::gateway_file::key_store;
+use router_policy::ids::hash_prefix;
 use sha2::{Digest, Sha256};
 
 /// An active key of the file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct FileKey {
     /// Made from the hash, so that it is the same after a restart, on every control plane, and wherever the record stands:
     /// sessions are tied to it. It is a hash of the hash, so that ids in logs tell nothing of it.
     pub id: String,
     /// Its label, or its id.
     pub name: String,
-    /// SHA-256 of the secret.
+    /// SHA-256 of the secret. Never shown as a whole.
     pub sha256: [u8; 32],
+}
+
+impl fmt::Debug for FileKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileKey")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("sha256_prefix", &hash_prefix(&self.sha256))
+            .finish()
+    }
 }
 
 /// Reads the active keys; every complaint at once.
@@ -73,6 +88,13 @@ mod tests {
         assert_eq!(first[0].id, "file_9a2db2e23f1504cd");
         assert_ne!(first[0].id, first[1].id);
         assert!(!a.contains(&first[0].id["file_".len()..]));
+    }
+
+    #[test]
+    fn the_hash_is_not_shown_as_a_whole() {
+        let keys = read(&json!({"version": 1, "records": [{"sha256": "5d".repeat(32), "active": true}]})).unwrap();
+        let shown = format!("{keys:?}");
+        assert!(shown.contains("5d5d5d5d") && !shown.contains("5d5d5d5d5d") && !shown.contains("93, 93"), "{shown}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Private paths (gateway.md §6): the files that the control plane reads and writes, with their temporary and companion
-//! files, must not overlap one another, and others may not read or change them. Looked at once, before anything is opened
-//! or written. A symbolic link to somewhere else is fine.
+//! files, must not overlap one another, and others may not read or change them. Looked at before anything is opened, and at
+//! each write, for links may be made later. A symbolic link to somewhere else is fine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,6 +32,35 @@ pub struct Guarded {
     pub path: PathBuf,
     /// What for.
     pub used_as: Use,
+}
+
+/// A file that is written, and those that it must not become.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    own: Guarded,
+    others: Vec<Guarded>,
+}
+
+impl Guard {
+    /// `all` are the files in use, this one included or not.
+    pub fn new(own: Guarded, all: &[Guarded]) -> Self {
+        let others = all.iter().filter(|other| other.flag != own.flag).cloned().collect();
+        Self { own, others }
+    }
+
+    /// Refuses a target (its links followed) that is another of the files, or belongs to one.
+    pub fn check(&self, target: &Path) -> std::io::Result<()> {
+        let one = footprint(&Guarded { path: target.to_owned(), ..self.own.clone() })?;
+        for other in &self.others {
+            // One whose folder is gone is nothing that could be written over.
+            let Ok(second) = footprint(other) else { continue };
+            if let Some(how) = overlap(&one, &second) {
+                let text = format!("it overlaps {} {} by now: {how}", other.flag, other.path.display());
+                return Err(std::io::Error::other(text));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Everything that one flag may touch.
@@ -213,6 +242,24 @@ mod tests {
             }
         }
         assert_eq!(bench.check("keys", "keys", "keys", "keys").len(), 6, "every pair");
+    }
+
+    #[test]
+    fn a_link_that_is_made_later_is_refused_at_the_write() {
+        let bench = Bench::new();
+        let keys = bench.file("keys", 0o600);
+        let guarded = |flag, name: &str, used_as| Guarded { flag, path: bench.path(name), used_as };
+        let (own, database) =
+            (guarded("--backend-state", "state", Use::Private), guarded("--database-url", "db", Use::Database));
+        let guard = Guard::new(own.clone(), &[guarded("--key-store", "keys", Use::Private), own, database]);
+        guard.check(&bench.path("state")).unwrap();
+        guard.check(&bench.path("elsewhere")).unwrap();
+        symlink("keys", bench.path("state")).unwrap();
+        fs::hard_link(&keys, bench.path("hard")).unwrap();
+        for target in ["keys", "hard", "keys.tmp", "db-wal"] {
+            let refused = guard.check(&bench.path(target)).unwrap_err().to_string();
+            assert!(refused.starts_with("it overlaps --"), "{target}: {refused}");
+        }
     }
 
     #[test]

@@ -9,9 +9,9 @@ use router_policy::route::raw::route_json;
 use router_policy::route::{BackendSpec, Complaint, Complaints, RouteChange, RouteSpec, check_all, parse_document};
 use serde_json::Value as Json;
 
-use super::Fleet;
 use super::control_file::{ids, moved};
 use super::doors::DRAINED;
+use super::{AllPools, Fleet, Pools};
 use crate::error::AdminError;
 use crate::files::control_file::Reading;
 use crate::pool::Pool;
@@ -50,7 +50,7 @@ impl Fleet {
     ) -> Result<Vec<RouteChange>, AdminError> {
         let wanted = parse_document(document)?;
         let drained = known_backends(drained, &wanted)?;
-        let mut specs = self.specs.lock().await;
+        let mut specs = self.specs_to_change().await;
         let mut next = if mode.prune { Specs::new() } else { specs.clone() };
         for route in wanted {
             if mode.create_only && specs.contains_key(&route.name) {
@@ -67,7 +67,7 @@ impl Fleet {
         route: &str,
         edit: impl FnOnce(&mut RouteSpec) -> Result<(), AdminError>,
     ) -> Result<Vec<RouteChange>, AdminError> {
-        let mut specs = self.specs.lock().await;
+        let mut specs = self.specs_to_change().await;
         let not_found = || AdminError::NotFound { what: "route", name: route.to_owned() };
         let name = RouteName::new(route).map_err(|_| not_found())?;
         let mut spec = RouteSpec::clone(specs.get(&name).ok_or_else(not_found)?);
@@ -79,12 +79,17 @@ impl Fleet {
 
     /// Removes a route.
     pub async fn remove_route(&self, route: &str) -> Result<(), AdminError> {
-        let mut specs = self.specs.lock().await;
+        let mut specs = self.specs_to_change().await;
         let not_found = || AdminError::NotFound { what: "route", name: route.to_owned() };
         let name = RouteName::new(route).map_err(|_| not_found())?;
         let mut next = specs.clone();
         next.remove(&name).ok_or_else(not_found)?;
         self.change_to(&mut specs, next, &BTreeSet::new(), false).await.map(|_| ())
+    }
+
+    async fn specs_to_change(&self) -> tokio::sync::MutexGuard<'_, Specs> {
+        self.settle_control_file().await;
+        self.specs.lock().await
     }
 
     /// The documents in force, in order of name.
@@ -134,7 +139,9 @@ impl Fleet {
             return Err(error.into());
         }
         // Whatever is queued for them from their last life is older.
-        marks.into_iter().for_each(|mark| self.context.marks.put(mark));
+        for mark in marks {
+            self.context.marks.put(mark);
+        }
         let reading = admitted.map(|(reading, _)| reading);
         let gone = gone_backends(&changes, specs, &next);
         if !gone.is_empty()
@@ -144,14 +151,13 @@ impl Fleet {
         }
         self.use_specs(&changes, &next, &drained, reading.as_ref());
         let before = std::mem::replace(specs, next);
-        if let (Some(control), Some(reading)) = (&self.control, reading) {
+        if let (Some(control), Some(mut reading)) = (&self.control, reading) {
             if let Some(spec) = specs.get(&control.route) {
                 self.note_drains(spec, &reading);
             }
             if let (Some(old), Some(new)) = (before.get(&control.route), specs.get(&control.route)) {
-                self.forget_in_file(specs, &missing(old, new)).await;
+                reading = self.forget_in_file(specs, &missing(old, new)).await.unwrap_or(reading);
             }
-            let reading = control.read().await;
             self.use_reading(control, specs, reading);
         }
         Ok(changes)
@@ -176,21 +182,25 @@ impl Fleet {
         };
         let mut fresh = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
         fresh.retain(|backend| drained.iter().all(|(route, one)| *route != control.route || one != backend));
-        let reading = control.edit(|reading| {
+        let edited = control.edit(|reading| {
             fresh.retain(|backend| reading.why_drained(backend).is_some());
-            moved(reading, spec, &fresh, &[])
+            Ok(moved(reading, spec, &fresh, &[]))
         });
-        let reading = reading.await?;
-        Ok(Some((reading, fresh)))
+        let edited = edited.await?;
+        Ok(Some((edited.after, fresh)))
     }
 
-    /// Takes backends that their route does not have out of the control file. One that stays there does no harm: it means no
-    /// backend.
-    async fn forget_in_file(&self, specs: &Specs, left: &[BackendId]) {
-        let Some(control) = &self.control else { return };
-        let Some(spec) = specs.get(&control.route).filter(|_| !left.is_empty()) else { return };
-        if let Err(error) = control.edit(|reading| moved(reading, spec, &[], left)).await {
-            tracing::warn!(%error, "removed backends stay listed in the control file");
+    /// Takes backends that their route does not have out of the control file; what it says then. One that stays there does no
+    /// harm: it means no backend.
+    async fn forget_in_file(&self, specs: &Specs, left: &[BackendId]) -> Option<Reading> {
+        let control = self.control.as_ref()?;
+        let spec = specs.get(&control.route).filter(|_| !left.is_empty())?;
+        match control.edit(|reading| Ok(moved(reading, spec, &[], left))).await {
+            Ok(edited) => Some(edited.after),
+            Err(error) => {
+                tracing::warn!(%error, "removed backends stay listed in the control file");
+                None
+            }
         }
     }
 
@@ -209,10 +219,10 @@ impl Fleet {
         reading: Option<&Reading>,
     ) {
         let _alone = self.publishing.lock();
-        let mut pools = super::Pools::clone(&self.pools.load());
-        let mut closed = super::Pools::clone(&self.closed.load());
+        let before = self.pools.load_full();
+        let (mut pools, mut closed) = (Pools::clone(&before.open), before.closed.clone());
         closed.retain(|_, pool| pool.in_flight() > 0);
-        let mut installed = Vec::new();
+        let (mut installed, mut removed) = (Vec::new(), Vec::new());
         for change in changes {
             self.complaints.lock().remove(&change.route);
             if let Some(spec) = next.get(&change.route) {
@@ -234,14 +244,16 @@ impl Fleet {
                     pool.close();
                     closed.insert(change.route.clone(), pool);
                 }
-                self.hub.remove_route(change.route.as_str());
                 self.prober.forget(&change.route);
+                removed.push(&change.route);
             }
             tracing::info!(route = %change.route, action = ?change.action, "route changed");
         }
-        self.closed.store(Arc::new(closed));
-        self.pools.store(Arc::new(pools));
-        // Told once it is there: whoever hears of a route may ask for it at once.
+        self.pools.store(Arc::new(AllPools { open: Arc::new(pools), closed }));
+        // Told once it is so: whoever hears of a route may ask for it at once.
+        for route in removed {
+            self.hub.remove_route(route.as_str());
+        }
         for pool in installed {
             self.hub.put_route(pool.message());
         }
@@ -252,7 +264,7 @@ impl Fleet {
     /// Publishes what has changed in pools since the last call.
     pub fn publish_dirty(&self) {
         let _alone = self.publishing.lock();
-        for pool in self.pools.load().values() {
+        for pool in self.pools().values() {
             if pool.take_dirty() {
                 self.hub.put_route(pool.message());
             }
@@ -317,7 +329,7 @@ fn gone_backends(changes: &[RouteChange], before: &Specs, after: &Specs) -> Vec<
             continue;
         };
         for backend in missing(old, new) {
-            for kind in [MarkKind::Drain, MarkKind::Ban, MarkKind::Unhealthy] {
+            for kind in MarkKind::ALL {
                 gone.push((change.route.clone(), backend.clone(), kind));
             }
         }

@@ -1,4 +1,5 @@
-//! Drains and bans by operators: durable first, then taken up. The selection, the marks and the control file change under
+//! Drains and bans by operators: durable first, then taken up. A drain is in the control file before it is in the database:
+//! what is killed between the two is what the file says at the next start, and its database never says more. The selection, the marks and the control file change under
 //! the lock of the specs, so that no change of a route comes between.
 
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::time::Duration;
 
 use router_policy::ids::BackendId;
 
-use super::control_file::{ControlFile, drained};
+use super::config::Specs;
+use super::control_file::{ControlFile, Edited, ids};
 use super::{Fleet, Selected};
 use crate::error::AdminError;
 use crate::files::control_file::Reading;
@@ -31,28 +33,39 @@ impl Fleet {
     /// Drains the selected backends, or takes them back in: in the database and, for its route, in the control file. On an
     /// error neither has changed.
     pub async fn set_drain(&self, wanted: Selector<'_>, is_draining: bool) -> Result<Selected, AdminError> {
+        let is_concerned =
+            |control: &ControlFile, selected: &Selected| selected.iter().any(|(pool, _)| *pool.name() == control.route);
+        let early = self.select(wanted).await?;
+        if self.control.as_ref().is_some_and(|control| is_concerned(control, &early)) {
+            self.settle_control_file().await;
+        }
         let specs = self.specs.lock().await;
         let selected = self.select_in(&specs, wanted)?;
-        let before: Vec<bool> = selected.iter().map(|(pool, backend)| pool.is_draining(backend)).collect();
-        self.store_marks(&selected, MarkKind::Drain, is_draining, None, DRAINED).await?;
         let by_file = match &self.control {
-            Some(control) => match self.drain_in_file(control, &specs, &selected, is_draining).await {
-                Ok(reading) => reading.map(|reading| (control, reading)),
-                Err(error) => {
-                    self.take_back(&selected, &before);
-                    return Err(error);
-                }
-            },
-            None => None,
+            Some(control) if is_concerned(control, &selected) => {
+                Some((control, self.drain_in_file(control, &specs, &selected, is_draining).await?))
+            }
+            _ => None,
         };
+        let stored = if is_draining {
+            self.store_marks(&selected, MarkKind::Drain, true, None, DRAINED).await
+        } else {
+            self.end_drains(&selected).await
+        };
+        if let Err(error) = stored {
+            if let Some((control, edited)) = by_file {
+                self.take_back(control, &specs, &edited, is_draining).await?;
+            }
+            return Err(error);
+        }
         for (pool, backend) in &selected {
             if by_file.as_ref().is_none_or(|(control, _)| control.route != *pool.name()) {
                 pool.set_drain(backend, is_draining);
             }
             tracing::info!(route = %pool.name(), %backend, is_draining, "drain changed");
         }
-        if let Some((control, reading)) = by_file {
-            self.use_reading(control, &specs, reading);
+        if let Some((control, edited)) = by_file {
+            self.use_reading(control, &specs, edited.after);
         }
         Ok(selected)
     }
@@ -80,33 +93,52 @@ impl Fleet {
         Ok(selected)
     }
 
-    /// Edits the control file when some of the selected backends are of its route; what it says afterwards.
+    /// Edits the control file for those of the selected backends that are of its route.
     async fn drain_in_file(
         &self,
         control: &ControlFile,
-        specs: &super::config::Specs,
+        specs: &Specs,
         selected: &Selected,
         is_draining: bool,
-    ) -> Result<Option<Reading>, AdminError> {
+    ) -> Result<Edited, AdminError> {
         let of_route = selected.iter().filter(|(pool, _)| *pool.name() == control.route);
         let meant: Vec<BackendId> = of_route.map(|(_, backend)| backend.clone()).collect();
-        let Some(spec) = specs.get(&control.route).filter(|_| !meant.is_empty()) else {
-            return Ok(None);
-        };
-        control.edit(|reading| drained(reading, spec, &meant, is_draining)).await.map(Some)
+        let not_found = || AdminError::NotFound { what: "route", name: control.route.to_string() };
+        let spec = specs.get(&control.route).ok_or_else(not_found)?;
+        // Without the database the file would be written and taken back.
+        self.store.ping().await?;
+        control.edit(|reading| control.drained(reading, spec, &meant, is_draining)).await
     }
 
-    /// The marks go back to what is in force. Written behind: at a start the control file wins over them anyway.
-    fn take_back(&self, selected: &Selected, before: &[bool]) {
-        for ((pool, backend), was_draining) in selected.iter().zip(before) {
-            let (route, backend, kind) = (pool.name().clone(), backend.clone(), MarkKind::Drain);
-            if *was_draining {
-                let reason = DRAINED.to_owned();
-                self.context.marks.put(MarkRow { route, backend, kind, until_unix_ms: None, reason });
-            } else {
-                self.context.marks.remove(&route, &backend, kind);
-            }
+    /// The file goes back to what it said of the backends that an edit changed. What somebody else has written since stays. A
+    /// file that the edit made stays, with an empty list: that says the same as no file.
+    async fn take_back(
+        &self,
+        control: &ControlFile,
+        specs: &Specs,
+        edited: &Edited,
+        was_draining: bool,
+    ) -> Result<(), AdminError> {
+        let Some(spec) = specs.get(&control.route) else { return Ok(()) };
+        let is_drained = |reading: &Reading, backend: &BackendId| reading.why_drained(backend).is_some();
+        let mut changed = ids(spec);
+        changed.retain(|backend| is_drained(&edited.before, backend) != is_drained(&edited.after, backend));
+        let taken_back = control.edit(|reading| match &edited.before {
+            Reading::Listed(before) if *reading == edited.after => Ok(Some(before.clone())),
+            _ => control.drained(reading, spec, &changed, !was_draining),
+        });
+        if let Err(error) = taken_back.await {
+            tracing::warn!(%error, "the database failed, and the control file could not be taken back: it will be followed");
+            return Err(AdminError::Unfinished);
         }
+        Ok(())
+    }
+
+    /// Whoever drained them.
+    async fn end_drains(&self, selected: &Selected) -> Result<(), AdminError> {
+        let of = |kind| selected.iter().map(move |(pool, backend)| (pool.name().clone(), backend.clone(), kind));
+        let remove: Vec<_> = of(MarkKind::Drain).chain(of(MarkKind::FileDrain)).collect();
+        Ok(self.context.marks.write_now(&*self.store, &[], &remove).await?)
     }
 
     async fn store_marks(

@@ -2,34 +2,43 @@
 //! own storage. Where both hold one secret, the database's key has it: the file's takes over when that is revoked.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 
 use rand::RngExt as _;
-use router_policy::gateway_file::key_store::MAX_BYTES;
-use router_policy::ids::{KEY_LABEL, is_key_label};
+use router_policy::ids::{KEY_LABEL, hash_prefix, is_key_label};
 use router_proto::v1;
-use tokio::task::spawn_blocking;
 
 use super::Fleet;
 use crate::error::AdminError;
-use crate::files::bounded_read::{SHARED_BITS, read_bounded};
 use crate::files::health::FileHealth;
-use crate::files::key_store::{self, FileKey};
+use crate::files::key_store::FileKey;
 use crate::snapshot::SnapshotHub;
 use crate::store::{KeyRow, StoreError};
 
 /// A key that opens the gateway now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KnownKey {
     /// Names it for ever.
     pub id: String,
     /// Its label.
     pub name: String,
-    /// SHA-256 of the secret.
+    /// SHA-256 of the secret. Never shown as a whole.
     pub sha256: [u8; 32],
     /// When it was added; 0 for a key of the file, which does not say.
     pub created_unix_ms: u64,
     /// Where it comes from.
     pub source: v1::KeySource,
+}
+
+impl fmt::Debug for KnownKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KnownKey")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("sha256_prefix", &hash_prefix(&self.sha256))
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A key that was revoked.
@@ -160,7 +169,7 @@ impl Fleet {
 
     /// A secret that was revoked in the database and stands in the file too.
     fn still_valid(&self, file_key: &FileKey) -> String {
-        let path = self.key_store.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
+        let path = self.key_store.as_ref().map(|file| file.health.path().display().to_string()).unwrap_or_default();
         format!(
             "its secret is active in the key store file too and stays valid, as key '{}' ({}); set `active: false` for it in {path}",
             file_key.name, file_key.id
@@ -172,30 +181,14 @@ impl Fleet {
         match &self.key_store {
             Some(file) if in_file => AdminError::Precondition(format!(
                 "key '{wanted}' stands in the key store file; set `active: false` for it in {}",
-                file.path().display()
+                file.health.path().display()
             )),
             _ => AdminError::NotFound { what: "key", name: wanted.to_owned() },
         }
     }
 
-    /// Reads the key store file again; one that is missing or not valid leaves the keys as they are.
-    pub async fn follow_key_store(&self) {
-        let Some(file) = &self.key_store else { return };
-        let path = file.path().to_owned();
-        // A large file takes a while to read and to parse.
-        let read = spawn_blocking(move || {
-            let bytes = read_bounded(&path, MAX_BYTES, SHARED_BITS).map_err(|problem| vec![problem.to_string()])?;
-            key_store::parse(&bytes)
-        });
-        match read.await {
-            Ok(Ok(keys)) => self.use_file_keys(file, keys),
-            Ok(Err(problems)) => file.bad(&format!("{}; the last good keys stay in force", problems.join("; "))),
-            // Only a shutdown ends it.
-            Err(_) => {}
-        }
-    }
-
-    fn use_file_keys(&self, file: &FileHealth, found: Vec<FileKey>) {
+    /// Takes up what the key store file holds.
+    pub(super) fn use_file_keys(&self, file: &FileHealth, found: Vec<FileKey>) {
         let found = by_hash(found);
         let mut keys = self.keys.lock();
         if keys.file != found {

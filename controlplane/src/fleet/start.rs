@@ -1,7 +1,7 @@
 //! From the stored state to a running fleet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,11 @@ use tokio_util::sync::CancellationToken;
 use super::Fleet;
 use super::backend_state::StateFile;
 use super::control_file::ControlFile;
+use super::key_store::KeyStore;
 use super::keys::Keys;
 use crate::files::FileConfig;
 use crate::files::health::FileHealth;
+use crate::files::private_paths::{Guard, Guarded, Use};
 use crate::metrics::Metrics;
 use crate::pool::Context;
 use crate::probe::schedule::Prober;
@@ -68,14 +70,20 @@ impl Fleet {
         let health = |flag, path: &Path| FileHealth::new(flag, path, metrics.file(flag));
         let files = parts.files;
         let unix_ms = parts.context.clock.unix_ms(now);
-        let key_store = files.key_store.as_ref().map(|file| health("key-store", &file.path));
+        let key_store = files.key_store.as_ref().map(|file| KeyStore::new(health("key-store", &file.path)));
         if let Some(file) = &key_store {
             // It was valid when the configuration was checked.
-            file.good(unix_ms, "");
+            file.health.good(unix_ms, "");
         }
-        let control = files.control_file.map(|file| ControlFile::new(file.route, health("control-file", &file.path)));
-        let state_file =
-            files.backend_state.map(|file| StateFile::new(file.route, health("backend-state", &file.path)));
+        let guard = |flag, path: PathBuf, used_as| Guard::new(Guarded { flag, path, used_as }, &files.guarded);
+        let control = files.control_file.map(|file| {
+            let guard = guard("--control-file", file.path.clone(), Use::OwnerWrites);
+            ControlFile::new(file.route, health("control-file", &file.path), guard)
+        });
+        let state_file = files.backend_state.map(|file| {
+            let guard = guard("--backend-state", file.path.clone(), Use::Private);
+            StateFile::new(file.route, health("backend-state", &file.path), guard)
+        });
         let fleet = Self {
             store: parts.store,
             store_health: parts.store_health,
@@ -85,7 +93,6 @@ impl Fleet {
             metrics,
             lease_ttl: parts.lease_ttl,
             pools: ArcSwap::default(),
-            closed: ArcSwap::default(),
             prober: parts.prober,
             keys: Mutex::new(Keys::new(stored.keys, files.key_store.map(|file| file.keys))),
             key_store,
@@ -101,9 +108,7 @@ impl Fleet {
         let changes: Vec<RouteChange> = specs.values().filter_map(|spec| diff_route(None, Some(spec))).collect();
         fleet.use_specs(&changes, &specs, &[], None);
         *fleet.complaints.lock() = complaints;
-        for mark in &stored.marks {
-            fleet.restore_mark(mark);
-        }
+        fleet.restore_marks(&stored.marks);
         let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();
         for row in stored.bindings {
             bindings.entry(row.route.clone()).or_default().push(row);
@@ -125,13 +130,29 @@ impl Fleet {
         fleet
     }
 
+    fn restore_marks(&self, marks: &[MarkRow]) {
+        let is_followed = |route: &RouteName| self.control.as_ref().is_some_and(|control| control.route == *route);
+        let mut left: BTreeMap<&RouteName, usize> = BTreeMap::new();
+        for mark in marks {
+            if mark.kind == MarkKind::FileDrain && !is_followed(&mark.route) {
+                self.context.marks.remove(&mark.route, &mark.backend, mark.kind);
+                *left.entry(&mark.route).or_default() += 1;
+            } else {
+                self.restore_mark(mark);
+            }
+        }
+        for (route, backends) in left {
+            tracing::warn!(%route, backends, "drains of a control file that is not followed any more have ended");
+        }
+    }
+
     fn restore_mark(&self, mark: &MarkRow) {
         let Some(pool) = self.pools().get(&mark.route).cloned() else {
             return;
         };
         let clock = self.context.clock;
         match mark.kind {
-            MarkKind::Drain => pool.set_drain(&mark.backend, true),
+            MarkKind::Drain | MarkKind::FileDrain => pool.set_drain(&mark.backend, true),
             MarkKind::Ban => pool.ban(&mark.backend, mark.until_unix_ms.map(|until| clock.tick(until)), &mark.reason),
             MarkKind::Unhealthy => pool.restore_unhealthy(&mark.backend, &mark.reason),
         }

@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::outbound::Outbound;
 use super::watch::Deltas;
-use crate::fleet::{Fleet, Pools};
+use crate::fleet::{AllPools, Fleet};
 use crate::pool::{Asked, Caller, Failed};
 use crate::replicas::Replica;
 
@@ -127,17 +127,17 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
         return false;
     }
     replica.seen(fleet.context.clock.now());
-    let (pools, closed) = (fleet.pools(), fleet.closed());
+    let pools = fleet.all_pools();
     for v1::ClientOp { op, kind } in ops {
         match kind {
-            Some(Kind::Acquire(acquire)) => start_acquire(&pools, &closed, op, &acquire, caller),
-            Some(Kind::Release(release)) => end(&pools, &closed, &release, caller),
+            Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, &acquire, caller),
+            Some(Kind::Release(release)) => end(&pools, &release, caller),
             Some(Kind::Cancel(cancel)) => {
-                for pool in pools.values() {
+                for pool in pools.open.values() {
                     pool.cancel(caller.stream, cancel.target);
                 }
             }
-            Some(Kind::Transfer(transfer)) => start_transfer(&pools, &closed, op, transfer, caller),
+            Some(Kind::Transfer(transfer)) => start_transfer(&pools, op, transfer, caller),
             Some(Kind::Goodbye(_)) => return true,
             None if op != 0 => {
                 let kind = Some(server_op::Kind::Unsupported(v1::Unsupported {}));
@@ -150,18 +150,18 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
     false
 }
 
-fn start_acquire(pools: &Pools, closed: &Pools, op: u64, acquire: &v1::Acquire, caller: &Arc<Caller>) {
+fn start_acquire(pools: &AllPools, op: u64, acquire: &v1::Acquire, caller: &Arc<Caller>) {
     // A closed pool refuses, and takes back what was reserved of it.
-    match find(pools, &acquire.route).or_else(|| find(closed, &acquire.route)) {
+    match pools.find(&acquire.route) {
         Some(pool) => pool.acquire(op, asked(acquire), caller),
         None => caller.refuse(op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 }),
     }
 }
 
-fn start_transfer(pools: &Pools, closed: &Pools, op: u64, transfer: v1::Transfer, caller: &Arc<Caller>) {
+fn start_transfer(pools: &AllPools, op: u64, transfer: v1::Transfer, caller: &Arc<Caller>) {
     let again = transfer.again.unwrap_or_default();
     let backend = BackendId::new(&transfer.failed_backend);
-    match (find(pools, &transfer.route).or_else(|| find(closed, &transfer.route)), backend) {
+    match (pools.find(&transfer.route), backend) {
         (Some(pool), Ok(backend)) => {
             let is_connect = transfer.reason == i32::from(v1::FailureReason::Connect);
             let failed = Failed { lease: LeaseId(transfer.lease), backend, is_connect };
@@ -171,19 +171,14 @@ fn start_transfer(pools: &Pools, closed: &Pools, op: u64, transfer: v1::Transfer
     }
 }
 
-fn end(pools: &Pools, closed: &Pools, release: &v1::Release, caller: &Caller) {
+fn end(pools: &AllPools, release: &v1::Release, caller: &Caller) {
     let has_failed = matches!(
         v1::Outcome::try_from(release.outcome),
         Ok(v1::Outcome::ConnectFailed | v1::Outcome::StreamBroken | v1::Outcome::BackendError | v1::Outcome::Timeout)
     );
-    if let Some(pool) = find(pools, &release.route).or_else(|| find(closed, &release.route)) {
+    if let Some(pool) = pools.find(&release.route) {
         pool.release(LeaseId(release.lease), caller, has_failed);
     }
-}
-
-fn find<'a>(pools: &'a Pools, route: &str) -> Option<&'a Arc<crate::pool::Pool>> {
-    // Few routes, short names: a lookup by text without making a `RouteName`.
-    pools.iter().find(|(name, _)| name.as_str() == route).map(|(_, pool)| pool)
 }
 
 fn asked(acquire: &v1::Acquire) -> Asked {

@@ -65,7 +65,8 @@ impl Pool {
         }
     }
 
-    /// Each backend now, in the route's order; those that are removed and still hold leases at the end.
+    /// Each backend now, in the route's order; those that are removed and still hold leases at the end. Those of a removed
+    /// route all are.
     pub fn backend_states(&self) -> Vec<v1::BackendState> {
         let now = self.context.clock.now();
         let state = self.state.lock();
@@ -74,12 +75,14 @@ impl Pool {
             .iter()
             .zip(&state.views)
             .map(|(backend, view)| {
+                // A pool that is closed admits nobody, whatever its backends are.
+                let is_removed = backend.is_removed || state.is_closed;
                 let ban_until = backend.ban.as_ref().filter(|_| backend.is_banned(now)).and_then(|ban| ban.until);
                 let message = v1::BackendState {
                     route: self.name.to_string(),
                     address: backend.spec.id.to_string(),
                     name: backend.spec.name.clone().unwrap_or_default(),
-                    condition: Some(condition(backend, now)),
+                    condition: Some(v1::Condition { removed: is_removed, ..condition(backend, now) }),
                     reason: reason(backend, now),
                     in_flight: view.in_flight,
                     limit: view.limit,

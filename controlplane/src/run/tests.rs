@@ -22,6 +22,7 @@ mod backend_state;
 mod control_file;
 mod followed;
 mod key_store;
+mod removed_route;
 mod routes;
 
 const SOON: Duration = Duration::from_secs(10);

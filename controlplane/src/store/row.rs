@@ -85,6 +85,7 @@ pub(super) fn to_bytes<const N: usize>(what: &'static str, bytes: &[u8]) -> Resu
 pub(super) fn mark_text(kind: MarkKind) -> &'static str {
     match kind {
         MarkKind::Drain => "drain",
+        MarkKind::FileDrain => "file_drain",
         MarkKind::Ban => "ban",
         MarkKind::Unhealthy => "unhealthy",
     }
@@ -93,6 +94,7 @@ pub(super) fn mark_text(kind: MarkKind) -> &'static str {
 fn mark_kind(text: &str) -> Result<MarkKind, StoreError> {
     match text {
         "drain" => Ok(MarkKind::Drain),
+        "file_drain" => Ok(MarkKind::FileDrain),
         "ban" => Ok(MarkKind::Ban),
         "unhealthy" => Ok(MarkKind::Unhealthy),
         _ => Err(StoreError::Corrupt { what: "mark", problem: "unknown kind".into() }),

@@ -56,14 +56,23 @@ async fn the_file_says_what_the_pool_is() {
     assert_eq!(drained["backends"]["9"]["inflight"], 1, "what runs goes on and is shown");
     assert!(drained["updated_unix_ms"].as_u64() >= now["updated_unix_ms"].as_u64());
 
+    drain(&running, false).await;
+    until(&path, |now| now["active_port"] == 9).await;
     running.admin().remove_route(v1::RemoveRouteRequest { route: "chat".to_owned() }).await.unwrap();
-    until(&path, |now| now["backends"]["9"]["inflight"] == 1).await;
+    let removed = until(&path, |now| now["backends"]["9"]["draining"] == true).await;
+    assert_eq!((&removed["active_ports"], &removed["active_port"]), (&serde_json::json!([]), &Json::Null));
+    assert_eq!(removed["backends"]["9"]["inflight"], 1);
     let release = v1::Release { lease: granted.lease, route: "chat".to_owned(), ..v1::Release::default() };
     link.say(0, Client::Release(release));
     let last = until(&path, |now| now["backends"].as_object().unwrap().is_empty()).await;
     // Nothing happens any more; it is written all the same.
     until(&path, |now| now["updated_unix_ms"].as_u64() > last["updated_unix_ms"].as_u64()).await;
+    running.one_route().await;
+    until(&path, |now| now["active_port"] == 9).await;
     running.stop().await;
+    let last = until(&path, |_| true).await;
+    assert_eq!((&last["active_ports"], &last["active_port"]), (&serde_json::json!([]), &Json::Null), "it is gone");
+    assert_eq!(last["last_active_port"], 9);
 }
 
 #[tokio::test]

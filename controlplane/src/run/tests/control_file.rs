@@ -19,6 +19,8 @@ on_both_databases![
     an_operator_s_drain_is_an_edit_of_the_file,
     a_file_that_can_not_be_written_refuses_the_drain,
     after_a_kill_the_file_wins,
+    drains_of_a_file_end_when_it_is_not_followed,
+    a_refused_drain_leaves_other_routes_alone,
     backends_come_and_leave,
     backends_that_share_a_port,
     the_file_has_the_last_word_over_what_shall_start_drained,
@@ -70,6 +72,18 @@ async fn a_file_that_says_nothing_closes_admission(place: Place) {
         assert!(still.problem("control-file").contains("admission is closed") && still.note("control-file").is_empty());
         assert_eq!(still.stored_drains().await, both);
     }
+    // One that is not valid is nobody's to write over.
+    let broken = r#"{"enabled_ports": [19001, 19002"#;
+    place.put("control", broken);
+    still.fleet.follow_control_file().await;
+    let refused = still.drain(ONE, false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    for words in ["not JSON: line 1", "nothing was changed; fix the file, or remove it and undrain"] {
+        assert!(refused.message().contains(words), "{refused}");
+    }
+    assert_eq!((place.text("control").as_str(), still.drained_names().len()), (broken, 2));
+    std::fs::remove_file(place.path("control")).unwrap();
+    still.fleet.follow_control_file().await;
     // A drain has nothing to write; an undrain makes a file that lists what it means.
     still.drain(ONE, true).await.unwrap();
     assert!(!place.path("control").exists());
@@ -123,7 +137,7 @@ async fn a_file_that_can_not_be_written_refuses_the_drain(place: Place) {
         "{refused}"
     );
     assert!(still.drained().is_empty());
-    assert!(still.stored_drains().await.is_empty());
+    assert!(still.drains_in_database().await.is_empty(), "not even until the next write");
     let added = json!({"name": "default", "default": true, "backends": [ONE, TWO, "127.0.0.1:19003"]});
     assert!(still.fleet.apply(&added, ApplyMode::default()).await.is_err(), "a backend can't be enabled in it either");
     assert_eq!(still.fleet.specs().await[0].backends.len(), 2);
@@ -163,6 +177,57 @@ async fn after_a_kill_the_file_wins(place: Place) {
     std::fs::remove_file(place.path("control")).unwrap();
     let still = place.start().await;
     assert_eq!(still.drained_names(), [ONE, TWO], "closed before anybody can ask");
+}
+
+async fn drains_of_a_file_end_when_it_is_not_followed(place: Place) {
+    let three = "127.0.0.1:19003";
+    place.put("control", r#"{"enabled_ports": [19001, 19002]}"#);
+    let still = place.start().await;
+    still.apply(&[ONE, TWO, three]).await;
+    still.drain(TWO, true).await.unwrap();
+    assert_eq!(still.drained_names(), [TWO, three]);
+    assert_eq!(still.stored_drains().await, [TWO, three]);
+    still.kill().await;
+    for route in [None, Some("other")] {
+        let still = place.start_following(route).await;
+        assert_eq!(still.drained(), [(TWO.to_owned(), String::new())], "the operator's stays, the file's has ended");
+        assert_eq!(still.stored_drains().await, [TWO]);
+        still.kill().await;
+    }
+    let still = place.start().await;
+    assert_eq!(still.drained_names(), [TWO, three], "followed again");
+    place.put("control", r#"{"enabled_ports": [19001, 19002, 19003]}"#);
+    still.fleet.follow_control_file().await;
+    assert!(still.drained().is_empty());
+    assert!(still.stored_drains().await.is_empty(), "the file's word ends the operator's drain too");
+    still.drain(ONE, true).await.unwrap();
+    still.drain(ONE, false).await.unwrap();
+    still.kill().await;
+    let still = place.start_following(None).await;
+    assert!(still.drained().is_empty());
+}
+
+/// A drain that means backends of two routes: what is refused is in force nowhere, also after a kill.
+async fn a_refused_drain_leaves_other_routes_alone(place: Place) {
+    let seven = "127.0.0.1:7";
+    place.put("control", r#"{"enabled_ports": [7]}"#);
+    let still = place.start().await;
+    still.apply(&[seven]).await;
+    let other = json!({"name": "other", "backends": [seven]});
+    still.fleet.apply(&other, ApplyMode::default()).await.unwrap();
+    std::fs::create_dir(place.path("control.tmp")).unwrap();
+    assert_eq!(still.drain(seven, true).await.unwrap_err().code(), Code::FailedPrecondition);
+    assert!(still.drains_in_database().await.is_empty());
+    still.kill().await;
+    let still = place.start().await;
+    let pools = still.fleet.pools();
+    assert!(pools.values().all(|pool| !pool.is_draining(&BackendId::new(seven).unwrap())));
+    std::fs::remove_dir(place.path("control.tmp")).unwrap();
+    still.drain(seven, true).await.unwrap();
+    assert!(pools.values().all(|pool| pool.is_draining(&BackendId::new(seven).unwrap())));
+    let stored = still.fleet.store.load().await.unwrap().marks;
+    let by_operator = stored.iter().filter(|mark| mark.kind == MarkKind::Drain).count();
+    assert_eq!(by_operator, 2, "in both routes");
 }
 
 async fn backends_come_and_leave(place: Place) {
@@ -278,19 +343,57 @@ async fn a_file_that_is_being_written_in_place_closes_nothing() {
     let still = place.start().await;
     still.apply(&[ONE, TWO]).await;
     place.put("control", "");
-    let undrain = still.drain(TWO, false);
-    tokio::pin!(undrain);
+    let mut undrain = Box::pin(still.drain(TWO, false));
     // Until the empty file has been read, and the second look is waited for.
     let half = Duration::from_millis(100);
     assert!(tokio::time::timeout(half, &mut undrain).await.is_err());
     place.put("control", r#"{"enabled_ports": [19001, 19009]}"#);
-    undrain.await.unwrap();
+    (&mut undrain).await.unwrap();
+    drop(undrain);
     assert_eq!(place.text("control"), r#"{"enabled_ports":[19001,19009,19002]}"#);
+    assert!(still.drained().is_empty());
+    still.kill().await;
+    place.put("control", "");
+    let started = place.start();
+    tokio::pin!(started);
+    assert!(tokio::time::timeout(half, &mut started).await.is_err(), "a start looks again too");
+    place.put("control", r#"{"enabled_ports": [19001, 19002]}"#);
+    let still = started.await;
     assert!(still.drained().is_empty());
     // The control: one that stays empty closes.
     place.put("control", "");
     still.fleet.follow_control_file().await;
     assert_eq!(still.drained_names(), [ONE, TWO]);
+}
+
+#[tokio::test]
+async fn a_file_system_that_hangs_holds_nobody_else_up() {
+    let place = Place::sqlite();
+    place.put("control", r#"{"enabled_ports": [19001, 19002]}"#);
+    let still = place.start().await;
+    still.apply(&[ONE, TWO]).await;
+    let other = json!({"name": "other", "backends": ["127.0.0.1:7"]});
+    still.fleet.apply(&other, ApplyMode::default()).await.unwrap();
+    let hung = still.fleet.hang_control_file().await.unwrap();
+    let fleet = Arc::clone(&still.fleet);
+    let following = still.tracker.spawn(async move { fleet.follow_control_file().await });
+    tokio::task::yield_now().await;
+    let at_once = async {
+        still.drain("127.0.0.1:7", true).await.unwrap();
+        assert_eq!(still.fleet.specs().await.len(), 2);
+        assert!(!following.is_finished());
+    };
+    tokio::time::timeout(Duration::from_secs(1), at_once).await.unwrap();
+    let refused = still.drain(ONE, true).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("did not answer within 2 s, nothing was changed"), "{refused}");
+    following.await.unwrap();
+    assert_eq!(still.problem("control-file"), "did not answer within 2 s; drains stay as they are");
+    assert!(still.drained().is_empty());
+    drop(hung);
+    still.drain(ONE, true).await.unwrap();
+    assert_eq!(still.drained_names(), [ONE]);
+    assert_eq!(still.problem("control-file"), "");
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::files::{KeyStoreFile, RouteFile, key_store};
 use crate::fleet::Selector;
+use crate::store::MarkKind;
 
 /// A database and a folder that outlive the fleets on them.
 pub(super) struct Place {
@@ -53,12 +54,17 @@ impl Place {
 
     /// A control plane that does nothing by itself. Follows the key store that is there, and a control file.
     pub(super) async fn start(&self) -> Still {
+        self.start_following(Some("default")).await
+    }
+
+    /// The control file, if any, speaks of this route.
+    pub(super) async fn start_following(&self, route: Option<&str>) -> Still {
         let keys = self.path("keys");
         let key_store = keys.exists().then(|| KeyStoreFile {
             keys: key_store::parse(&std::fs::read(&keys).unwrap()).unwrap(),
             path: keys.clone(),
         });
-        let route = RouteName::new("default").unwrap();
+        let control = |route| RouteFile { path: self.path("control"), route: RouteName::new(route).unwrap() };
         let sqlite = || format!("sqlite:{}", self.path("router.db").display());
         let config = Config {
             database_url: self.database.as_ref().map_or_else(sqlite, TestDatabase::url),
@@ -66,11 +72,7 @@ impl Place {
             bootstrap: None,
             lease_ttl: Duration::from_secs(600),
             token: None,
-            files: FileConfig {
-                key_store,
-                control_file: Some(RouteFile { path: self.path("control"), route }),
-                backend_state: None,
-            },
+            files: FileConfig { key_store, control_file: route.map(control), ..FileConfig::default() },
         };
         let (tracker, stop, stop_store) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         let (fleet, _) = start(&config, String::new(), &tracker, &stop, &stop_store).await.unwrap();
@@ -80,7 +82,7 @@ impl Place {
 
 pub(super) struct Still {
     pub fleet: Arc<Fleet>,
-    tracker: TaskTracker,
+    pub tracker: TaskTracker,
     stop: CancellationToken,
     stop_store: CancellationToken,
 }
@@ -111,10 +113,15 @@ impl Still {
     /// The drains in the database once everything that is queued has been written.
     pub(super) async fn stored_drains(&self) -> Vec<String> {
         self.fleet.context.marks.flush(&*self.fleet.store).await;
+        self.drains_in_database().await
+    }
+
+    pub(super) async fn drains_in_database(&self) -> Vec<String> {
         let marks = self.fleet.store.load().await.unwrap().marks;
-        let drains = marks.into_iter().filter(|mark| mark.kind == crate::store::MarkKind::Drain);
+        let drains = marks.into_iter().filter(|mark| matches!(mark.kind, MarkKind::Drain | MarkKind::FileDrain));
         let mut names: Vec<String> = drains.map(|mark| mark.backend.to_string()).collect();
         names.sort();
+        names.dedup();
         names
     }
 

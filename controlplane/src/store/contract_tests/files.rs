@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Installation, binding, put, route_row};
-use crate::store::{OpenError, SqliteSync, Store, open};
+use crate::store::{MarkKind, OpenError, SqliteSync, Store, open};
 
 async fn open_file(path: &Path) -> Result<Arc<dyn Store>, OpenError> {
     open(&format!("sqlite://{}", path.display()), SqliteSync::Full).await
@@ -129,4 +129,30 @@ async fn what_was_answered_survives_a_kill() {
     let stored = survivor.load().await.unwrap();
     assert_eq!(stored.routes, [route_row("chat")]);
     assert_eq!(stored.bindings, (0..100).map(|number| binding("chat", number)).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn drains_that_only_their_reason_told_apart_get_their_kinds() {
+    use sqlx::{Connection as _, SqliteConnection};
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("router.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+    let mut before = SqliteConnection::connect_with(&options).await.unwrap();
+    let first = sqlx::migrate::Migrator {
+        migrations: crate::store::sqlite::MIGRATIONS.iter().take(1).cloned().collect(),
+        ..sqlx::migrate::Migrator::DEFAULT
+    };
+    first.run(&mut before).await.unwrap();
+    let rows = "INSERT INTO routes VALUES ('chat', '{}'); \
+        INSERT INTO marks VALUES ('chat', 'a:1', 'drain', NULL, 'not in enabled_ports of the control file'), \
+        ('chat', 'a:2', 'drain', NULL, 'drained by an operator'), ('chat', 'a:3', 'ban', 7, 'banned by an operator')";
+    sqlx::raw_sql(rows).execute(&mut before).await.unwrap();
+    before.close().await.unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let marks = open_file(&path).await.unwrap().load().await.unwrap().marks;
+    let mut kinds: Vec<_> = marks.iter().map(|mark| (mark.backend.as_str(), mark.kind)).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, [("a:1", MarkKind::FileDrain), ("a:2", MarkKind::Drain), ("a:3", MarkKind::Ban)]);
+    assert_eq!(marks.iter().filter_map(|mark| mark.until_unix_ms).collect::<Vec<_>>(), [7]);
 }

@@ -67,7 +67,12 @@ fn everything() -> Stored {
         routes: vec![route_row("chat"), route_row("embed")],
         bindings: vec![binding("chat", 1), moved, binding("embed", 1)],
         leases: vec![lease("chat", 1, "r1"), sessionless],
-        marks: vec![mark("chat", MarkKind::Drain), timed, mark("embed", MarkKind::Unhealthy)],
+        marks: vec![
+            mark("chat", MarkKind::Drain),
+            timed,
+            mark("embed", MarkKind::FileDrain),
+            mark("embed", MarkKind::Unhealthy),
+        ],
         keys: vec![key("k1", "alice's \"laptop\"", 1), key("k2", "bob", 2)],
         replicas: vec![replica("r1"), replica("r2")],
     }

@@ -3,22 +3,15 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 
 use super::super::open::{OpenError, SqliteSync};
-
-/// Read or write for group or others.
-const SHARED_BITS: u32 = 0o066;
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
-}
+use crate::files::atomic_write::with_suffix;
+use crate::files::bounded_read::SHARED_BITS;
 
 /// Checks the file and the ones that belong to it, creates what is missing with mode 0600, and takes the lock that the
 /// kernel gives back when this process ends, however it ends.
