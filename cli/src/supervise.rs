@@ -125,6 +125,8 @@ pub(crate) struct Supervisor {
     data: Lines,
     log: Lines,
     is_hermetic: bool,
+    /// Before a child that ended by itself is started again.
+    pause: Duration,
     children: Vec<Handle>,
     tasks: TaskTracker,
     /// Bounded by what a child may announce: readers wait when nobody takes events.
@@ -141,6 +143,7 @@ impl Supervisor {
             data,
             log,
             is_hermetic: false,
+            pause: restart::PAUSE,
             children: Vec::new(),
             tasks: TaskTracker::new(),
             sender,

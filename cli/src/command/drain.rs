@@ -42,7 +42,7 @@ pub(crate) async fn drain(args: DrainArgs, admin: &mut Admin, out: &mut Out<'_>)
     }
     let answer = admin.rpc.watch_backends(v1::WatchBackendsRequest { selector: Some(selector) }).await;
     let states = admin.answer(answer)?;
-    let drained = wait_until_idle(states, admin, out);
+    let drained = wait_until_idle(states, out);
     let backends = match args.timeout {
         None => drained.await?,
         Some(timeout) => tokio::time::timeout(timeout, drained).await.map_err(|_| {
@@ -68,11 +68,14 @@ async fn set(selector: &v1::BackendSelector, drain: bool, admin: &mut Admin) -> 
 /// in the control file, is a failure: whoever waits is about to stop the engine.
 async fn wait_until_idle(
     mut states: Streaming<v1::BackendStates>,
-    admin: &Admin,
     out: &mut Out<'_>,
 ) -> Result<Vec<v1::BackendState>, Failure> {
     let mut progress: Option<Progress> = None;
-    while let Some(now) = states.message().await.map_err(|status| admin.failure(&status))? {
+    // An end and a break of the watch mean the same: whoever told of the backends is gone.
+    while let Some(now) = states.message().await.unwrap_or_else(|status| {
+        tracing::debug!(%status, "the watch broke off");
+        None
+    }) {
         if let Some(undrained) = undone(&now.backends) {
             if let Some(progress) = progress {
                 progress.end();

@@ -271,6 +271,7 @@ async fn start(args: &UpArgs, log_format: LogFormat, database: &Path, supervisor
     }
     let target = Target::of(&status, args.listen.ip().is_loopback());
     let text = summary::text(&grpc, &http, &traffic, target.as_ref(), status.keys > 0);
+    let text = format!("{text}{}", summary::problems(&status.files));
     // Lost when nobody reads stderr.
     drop(io::stderr().lock().write_all(text.as_bytes()));
     Ok(())

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::{Announcement, Error, Supervisor};
 
 /// Before a child is started again. Its port may need a moment, and a child that can't start must not keep a core busy.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// A child that was started so often within [`WITHIN`] will not stay up at the next start either.
 const MOST_STARTS: usize = 5;
 const WITHIN: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ impl Supervisor {
                 return error;
             }
             tracing::error!("{error}; it is started again");
-            sleep(PAUSE).await;
+            sleep(self.pause).await;
             if let Err(error) = self.revive(place) {
                 return error;
             }

@@ -69,9 +69,10 @@ async fn a_child_that_ends_by_itself_is_named() {
     assert!(log.text().contains("data-1 | error: no"));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_child_that_ends_by_itself_is_started_again_until_that_is_hopeless() {
     let (mut supervisor, data, log) = shells();
+    supervisor.pause = Duration::from_millis(10);
     supervisor.start("steady", &script(POLITE)).unwrap();
     supervisor.start("weak", &script("echo ready role=weak; exit 3")).unwrap();
     let error = supervisor.keep_up().await;

@@ -54,6 +54,12 @@ pub(super) fn text(grpc: &str, http: &str, traffic: &[String], target: Option<&T
     )
 }
 
+/// What is wrong with the followed files; the last thing said, because it may mean that nobody is served.
+pub(super) fn problems(files: &[v1::FileState]) -> String {
+    let bad = files.iter().filter(|file| !file.problem.is_empty());
+    bad.map(|file| format!("attention: --{} {}: {}\n\n", file.flag, file.path, file.problem)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,6 +81,19 @@ mod tests {
         let said = text("http://127.0.0.1:41", "127.0.0.1:42", &[], None, false);
         assert!(said.contains("routerctl status --control-plane http://127.0.0.1:41"), "{said}");
         assert!(said.contains("routerctl route add"), "{said}");
+    }
+
+    #[test]
+    fn a_bad_file_is_the_last_word() {
+        let file = |problem: &str| v1::FileState {
+            flag: "control-file".to_owned(),
+            path: "a.json".to_owned(),
+            problem: problem.to_owned(),
+            ..v1::FileState::default()
+        };
+        assert_eq!(problems(&[file("")]), "");
+        let said = problems(&[file(""), file("missing: admission is closed")]);
+        assert_eq!(said, "attention: --control-file a.json: missing: admission is closed\n\n");
     }
 
     #[test]
