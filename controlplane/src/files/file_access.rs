@@ -33,6 +33,9 @@ pub enum WriteProblem {
     /// It stands as it was, and will.
     #[error("{0}")]
     Unchanged(String),
+    /// Somebody else wrote it since it was read; theirs stands.
+    #[error("was written by somebody else meanwhile")]
+    Overtaken,
     /// It may be the old one or the new one.
     #[error("{0}; whether it was written shows when it answers again")]
     Unknown(Trouble),
@@ -83,23 +86,29 @@ impl FileAccess {
         }
     }
 
-    /// Replaces the content, unless `guard` finds that the path leads to another of our files by now.
+    /// Replaces the content, unless `guard` finds that the path leads to another of our files by now, or `is_current` that it is
+    /// not what the new content was made from. That is asked last, when all that is left is a rename.
     pub async fn replace(
         &self,
         content: String,
         mode: Mode,
         hardness: Hardness,
         guard: Arc<Guard>,
+        is_current: impl FnOnce(&Path) -> bool + Send + 'static,
     ) -> Result<(), WriteProblem> {
         let decision = Arc::new(Decision::default());
         let decided = Arc::clone(&decision);
         let work = move |path: &Path| {
             let prepared = prepare(path, content.as_bytes(), mode, hardness, |target| guard.check(target))?;
+            if !is_current(path) {
+                return Ok(false);
+            }
             // What was called off is not done behind everybody's back.
-            if decided.take(Decision::BEGUN) { prepared.commit() } else { Ok(()) }
+            if decided.take(Decision::BEGUN) { prepared.commit().map(|()| true) } else { Ok(true) }
         };
         match self.run(work).await {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err(WriteProblem::Overtaken),
             Ok(Err(error)) => Err(WriteProblem::Unchanged(error.to_string())),
             Err(trouble) if decision.take(Decision::GIVEN_UP) => Err(WriteProblem::Unchanged(trouble.to_string())),
             Err(trouble) => Err(WriteProblem::Unknown(trouble)),
@@ -146,10 +155,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_write_that_is_overtaken_leaves_what_the_other_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let (access, guard) = access(folder.path());
+        let text = || std::fs::read_to_string(folder.path().join("control")).unwrap();
+        let overtake = |path: &Path| std::fs::write(path, "theirs").is_err();
+        let overtaken =
+            access.replace("ours".to_owned(), Mode::Kept, Hardness::Soft, Arc::clone(&guard), overtake).await;
+        assert!(matches!(overtaken, Err(WriteProblem::Overtaken)), "{overtaken:?}");
+        assert_eq!(text(), "theirs");
+        access.replace("ours".to_owned(), Mode::Kept, Hardness::Soft, guard, |_| true).await.unwrap();
+        assert_eq!(text(), "ours", "the control");
+    }
+
+    #[tokio::test]
     async fn a_write_that_is_called_off_is_not_done_later() {
         let folder = tempfile::tempdir().unwrap();
         let (access, guard) = access(folder.path());
-        let write = |text: &str| access.replace(text.to_owned(), Mode::Kept, Hardness::Soft, Arc::clone(&guard));
+        let write =
+            |text: &str| access.replace(text.to_owned(), Mode::Kept, Hardness::Soft, Arc::clone(&guard), |_| true);
         write("old").await.unwrap();
         let hung = access.hang().await;
         let called_off = write("new").await;

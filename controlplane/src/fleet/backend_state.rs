@@ -39,7 +39,7 @@ impl StateFile {
 
     async fn write(&self, states: &BackendStates, now_unix_ms: u64, hardness: Hardness) {
         let text = states.print(now_unix_ms);
-        match self.access.replace(text, Mode::Private, hardness, Arc::clone(&self.guard)).await {
+        match self.access.replace(text, Mode::Private, hardness, Arc::clone(&self.guard), |_| true).await {
             Ok(()) => self.health.good(now_unix_ms, ""),
             Err(problem) => self.health.bad(&format!("can't be written: {problem}; readers see an old state")),
         }

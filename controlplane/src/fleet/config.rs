@@ -182,11 +182,11 @@ impl Fleet {
         };
         let mut fresh = before.get(&control.route).map(|old| missing(spec, old)).unwrap_or_default();
         fresh.retain(|backend| drained.iter().all(|(route, one)| *route != control.route || one != backend));
-        let edited = control.edit(|reading| {
-            fresh.retain(|backend| reading.why_drained(backend).is_some());
-            Ok(moved(reading, spec, &fresh, &[]))
-        });
-        let edited = edited.await?;
+        let unlisted = |reading: &Reading, fresh: &[BackendId]| -> Vec<BackendId> {
+            fresh.iter().filter(|backend| reading.why_drained(backend).is_some()).cloned().collect()
+        };
+        let edited = control.edit(|reading| Ok(moved(reading, spec, &unlisted(reading, &fresh), &[]))).await?;
+        let fresh = unlisted(&edited.before, &fresh);
         Ok(Some((edited.after, fresh)))
     }
 

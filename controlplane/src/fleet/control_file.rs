@@ -13,6 +13,7 @@
 //! Every change of the marks and of the file is made under the lock of the specs; the file is read before that is taken, and
 //! once more under it by who changes it. Nothing waits for the file longer than [`FileAccess`] lets it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ use crate::store::{MarkKind, MarkRow};
 /// A file that gives nothing is looked at again before admission closes, or an undrain takes it for lost: somebody may be
 /// writing it in place.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// An edit that somebody else's write overtakes is made again on theirs, so often.
+const MOST_EDITS: usize = 10;
 
 /// The file and what it said last.
 pub(super) struct ControlFile {
@@ -86,19 +89,35 @@ impl ControlFile {
     /// Changes what the file says now; `change` gives `None` to leave it.
     pub(super) async fn edit(
         &self,
-        change: impl FnOnce(&Reading) -> Result<Option<Content>, AdminError>,
+        change: impl Fn(&Reading) -> Result<Option<Content>, AdminError>,
     ) -> Result<Edited, AdminError> {
+        for _ in 0..MOST_EDITS {
+            if let Some(edited) = self.edit_once(&change).await? {
+                return Ok(edited);
+            }
+        }
+        Err(self.refusal("is written by somebody else all the time, nothing was changed; try again"))
+    }
+
+    /// `None` when somebody else's write came between.
+    async fn edit_once(
+        &self,
+        change: impl Fn(&Reading) -> Result<Option<Content>, AdminError>,
+    ) -> Result<Option<Edited>, AdminError> {
         let read = self.read().await;
         let before = read.map_err(|trouble| {
             self.refusal(&format!("{trouble}, nothing was changed; look at the file system that it is on"))
         })?;
         let Some(content) = change(&before)?.filter(|content| before != Reading::Listed(content.clone())) else {
-            return Ok(Edited { after: before.clone(), before });
+            return Ok(Some(Edited { after: before.clone(), before }));
         };
         self.known.lock().version += 1;
         let guard = Arc::clone(&self.guard);
-        match self.access.replace(content.print(), Mode::Kept, Hardness::Synced, guard).await {
-            Ok(()) => Ok(Edited { before, after: Reading::Listed(content) }),
+        let based_on = before.clone();
+        let is_current = move |path: &Path| Reading::new(read_bounded(path, MAX_BYTES, 0)) == based_on;
+        match self.access.replace(content.print(), Mode::Kept, Hardness::Synced, guard, is_current).await {
+            Ok(()) => Ok(Some(Edited { before, after: Reading::Listed(content) })),
+            Err(WriteProblem::Overtaken) => Ok(None),
             Err(WriteProblem::Unchanged(problem)) => Err(self.refusal(&format!(
                 "can't be written ({problem}), nothing was changed; make its folder writable for the control plane, or edit the \
                  file instead"
