@@ -145,8 +145,13 @@ impl ControlFile {
         let all = ids(spec);
         let mut content = match (reading, is_draining) {
             (Reading::Listed(content), _) => content.clone(),
-            // Everything is drained already.
-            (Reading::Missing | Reading::Bad(_), true) => return Ok(None),
+            // Everything is out already, but who repairs the file by its old list would take this backend back in.
+            (Reading::Missing | Reading::Bad(_), true) => {
+                let what = if *reading == Reading::Missing { "is missing" } else { "is not valid" };
+                return Err(self.refusal(&format!(
+                    "{what}: nobody is admitted, and a drain can't be kept in it; nothing was changed; mend the file first"
+                )));
+            }
             (Reading::Missing, false) => Content::default(),
             (Reading::Bad(problem), false) => {
                 return Err(self.refusal(&format!(

@@ -81,11 +81,14 @@ async fn a_file_that_says_nothing_closes_admission(place: Place) {
     for words in ["not JSON: line 1", "nothing was changed; fix the file, or remove it and undrain"] {
         assert!(refused.message().contains(words), "{refused}");
     }
+    let refused = still.drain(ONE, true).await.unwrap_err();
+    assert!(refused.message().contains("is not valid: nobody is admitted"), "{refused}");
     assert_eq!((place.text("control").as_str(), still.drained_names().len()), (broken, 2));
     std::fs::remove_file(place.path("control")).unwrap();
     still.fleet.follow_control_file().await;
-    // A drain has nothing to write; an undrain makes a file that lists what it means.
-    still.drain(ONE, true).await.unwrap();
+    // A drain could not be kept in it; an undrain makes a file that lists what it means.
+    let refused = still.drain(ONE, true).await.unwrap_err();
+    assert!(refused.message().contains("is missing: nobody is admitted, and a drain can't be kept"), "{refused}");
     assert!(!place.path("control").exists());
     still.drain(ONE, false).await.unwrap();
     assert_eq!(place.text("control"), r#"{"enabled_ports":[19001]}"#);
