@@ -106,7 +106,7 @@ pub async fn run(
 
     let proxy = Arc::new(Proxy {
         request_ids: RequestIds::new(&replica_id),
-        model_turns: Turns::new(),
+        model_turns: Turns::default(),
         is_loopback: listen.ip().is_loopback(),
         config,
         snapshots,

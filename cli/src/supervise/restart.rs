@@ -8,11 +8,13 @@ use tokio::time::{Instant, sleep};
 
 use super::{Announcement, Error, Supervisor};
 
-/// Before a child is started again. Its port may need a moment, and a child that can't start must not keep a core busy.
+/// Before a child is started again: its port may need a moment. Twice as long after each further end, up to [`LONGEST`] times as
+/// long, so that a child that can't start keeps no core busy and whatever is in its way may pass.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// A child that was started so often within [`WITHIN`] will not stay up at the next start either.
-const MOST_STARTS: usize = 5;
-const WITHIN: Duration = Duration::from_secs(60);
+const LONGEST: u32 = 32;
+/// A child that was started so often within [`WITHIN`] will not stay up at the next start either. That takes two minutes.
+const MOST_STARTS: usize = 10;
+const WITHIN: Duration = Duration::from_secs(300);
 
 impl Supervisor {
     /// Starts whoever ends by itself again, on the ports that it had. Ends with the end of a child that does not stay up.
@@ -28,10 +30,15 @@ impl Supervisor {
             if child.starts.len() >= MOST_STARTS {
                 return error;
             }
+            let ends = u32::try_from(child.starts.len()).unwrap_or(u32::MAX);
             tracing::error!("{error}; it is started again");
-            sleep(self.pause).await;
+            sleep(self.pause * 2_u32.saturating_pow(ends.saturating_sub(1)).min(LONGEST)).await;
             if let Err(error) = self.revive(place) {
-                return error;
+                // As an end at once: the next try comes later.
+                tracing::error!("{error}");
+                if let Some(child) = self.children.get_mut(place) {
+                    child.starts.push(Instant::now());
+                }
             }
         }
     }

@@ -72,12 +72,12 @@ async fn a_child_that_ends_by_itself_is_named() {
 #[tokio::test]
 async fn a_child_that_ends_by_itself_is_started_again_until_that_is_hopeless() {
     let (mut supervisor, data, log) = shells();
-    supervisor.pause = Duration::from_millis(10);
+    supervisor.pause = Duration::from_millis(2);
     supervisor.start("steady", &script(POLITE)).unwrap();
     supervisor.start("weak", &script("echo ready role=weak; exit 3")).unwrap();
     let error = supervisor.keep_up().await;
     assert_eq!(error.to_string(), "weak ended by itself (exit code 3)");
-    assert_eq!(data.text().matches("ready role=weak").count(), 5, "{}", data.text());
+    assert_eq!(data.text().matches("ready role=weak").count(), 10, "{}", data.text());
     assert_eq!(data.text().matches("ready role=x").count(), 1, "the other one is left alone");
     assert!(supervisor.stop("", PATIENCE).await.is_empty());
     assert!(log.text().contains("steady | stopping"));

@@ -1,4 +1,4 @@
-//! Replacing a file so that a reader sees the old content or the new one, never a part: a temporary file `<name>.tmp` in the
+//! Replacing a file so that a reader sees the old content or the new one, never a part: a temporary file `<name>.router-tmp` in the
 //! same folder, then a rename. A symbolic link stays; what it points to is replaced. Owner and group stay where the system
 //! allows it.
 
@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 
 /// Ends the temporary file's name.
-pub const TEMPORARY: &str = ".tmp";
+pub const TEMPORARY: &str = ".router-tmp";
 /// Links followed before a path is given up as a circle.
 const MAX_LINKS: usize = 40;
 /// Permission bits that [`Mode::Kept`] keeps.
@@ -172,7 +172,7 @@ mod tests {
     fn the_content_and_the_mode_are_as_told_and_nothing_else_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
-        fs::write(folder.path().join("state.json.tmp"), "left by a killed process").unwrap();
+        fs::write(folder.path().join("state.json.router-tmp"), "left by a killed process").unwrap();
         for (content, before, wanted, mode) in [
             ("one", 0o600, Mode::Kept, 0o600),
             ("two", 0o664, Mode::Kept, 0o644),
@@ -194,7 +194,7 @@ mod tests {
         let (real, link, other) = (folder.path().join("real"), folder.path().join("link"), folder.path().join("other"));
         symlink("real", &link).unwrap();
         fs::write(&other, "untouched").unwrap();
-        symlink(&other, folder.path().join("real.tmp")).unwrap();
+        symlink(&other, folder.path().join("real.router-tmp")).unwrap();
         replace(&link, b"new", Mode::Private, Hardness::Soft).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&real).unwrap(), "new");
@@ -207,10 +207,10 @@ mod tests {
         let path = folder.path().join("state.json");
         replace(&path, b"old", Mode::Private, Hardness::Soft).unwrap();
         // A folder in the temporary file's place fails for root too.
-        fs::create_dir(folder.path().join("state.json.tmp")).unwrap();
+        fs::create_dir(folder.path().join("state.json.router-tmp")).unwrap();
         assert!(replace(&path, b"new", Mode::Private, Hardness::Soft).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        fs::remove_dir(folder.path().join("state.json.tmp")).unwrap();
+        fs::remove_dir(folder.path().join("state.json.router-tmp")).unwrap();
         replace(&path, b"new", Mode::Private, Hardness::Soft).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
@@ -234,10 +234,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         fs::write(&path, "old").unwrap();
-        fs::write(folder.path().join("state.json.tmp"), "somebody's").unwrap();
+        fs::write(folder.path().join("state.json.router-tmp"), "somebody's").unwrap();
         let refused = prepare(&path, b"new", Mode::Private, Hardness::Soft, |_| Err(io::Error::other("no")));
         assert_eq!(refused.err().unwrap().to_string(), "no");
-        assert_eq!(fs::read_to_string(folder.path().join("state.json.tmp")).unwrap(), "somebody's");
+        assert_eq!(fs::read_to_string(folder.path().join("state.json.router-tmp")).unwrap(), "somebody's");
         drop(prepare(&path, b"new", Mode::Private, Hardness::Soft, |_| Ok(())).unwrap());
         assert_eq!(names(folder.path()), ["state.json"], "one that is given up leaves nothing");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");

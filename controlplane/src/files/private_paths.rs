@@ -222,10 +222,10 @@ mod tests {
             ("control", "hard", "db", "--control-file"),
             ("control", "soft", "db", "--control-file"),
             ("not-there-yet", "dangling", "db", "--control-file"),
-            ("control", "control.tmp", "db", "--control-file"),
-            ("control", "soft.tmp", "db", ""),
-            ("control.tmp", "control", "db", "--control-file"),
-            ("soft", "soft.tmp", "db", "--control-file"),
+            ("control", "control.router-tmp", "db", "--control-file"),
+            ("control", "soft.router-tmp", "db", ""),
+            ("control.router-tmp", "control", "db", "--control-file"),
+            ("soft", "soft.router-tmp", "db", "--control-file"),
             ("c", "db-wal", "db", "--database-url"),
             ("c", "db.lock", "db", "--database-url"),
             ("c", "db-shm", "db", "--database-url"),
@@ -256,7 +256,7 @@ mod tests {
         guard.check(&bench.path("elsewhere")).unwrap();
         symlink("keys", bench.path("state")).unwrap();
         fs::hard_link(&keys, bench.path("hard")).unwrap();
-        for target in ["keys", "hard", "keys.tmp", "db-wal"] {
+        for target in ["keys", "hard", "keys.router-tmp", "db-wal"] {
             let refused = guard.check(&bench.path(target)).unwrap_err().to_string();
             assert!(refused.starts_with("it overlaps --"), "{target}: {refused}");
         }

@@ -115,7 +115,10 @@ impl ControlFile {
         let guard = Arc::clone(&self.guard);
         let based_on = before.clone();
         let is_current = move |path: &Path| Reading::new(read_bounded(path, MAX_BYTES, 0)) == based_on;
-        match self.access.replace(content.print(), Mode::Kept, Hardness::Synced, guard, is_current).await {
+        let written = self.access.replace(content.print(), Mode::Kept, Hardness::Synced, guard, is_current).await;
+        // Once more, whatever came of it: what was read while it was being written must not come in force either.
+        self.known.lock().version += 1;
+        match written {
             Ok(()) => Ok(Some(Edited { before, after: Reading::Listed(content) })),
             Err(WriteProblem::Overtaken) => Ok(None),
             Err(WriteProblem::Unchanged(problem)) => Err(self.refusal(&format!(
@@ -149,7 +152,7 @@ impl ControlFile {
             (Reading::Missing | Reading::Bad(_), true) => {
                 let what = if *reading == Reading::Missing { "is missing" } else { "is not valid" };
                 return Err(self.refusal(&format!(
-                    "{what}: nobody is admitted, and a drain can't be kept in it; nothing was changed; mend the file first"
+                    "{what}: nobody is admitted, and a drain can't be kept in it; nothing was changed; mend the file first, or name another route with --route"
                 )));
             }
             (Reading::Missing, false) => Content::default(),

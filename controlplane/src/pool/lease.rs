@@ -23,7 +23,7 @@ pub(super) struct Lease {
     pub slot: Slot,
     pub replica: Arc<str>,
     pub fingerprint: Option<Fingerprint>,
-    /// Of a reservation: the context window that it asks for, in tokens.
+    /// Of a reservation: what the context window that it asks for amounts to ([`State::claim_class`]).
     pub window: u64,
 }
 
@@ -120,7 +120,7 @@ impl Pool {
     /// stored: after a restart its replica reports it.
     fn grant_reservation(&self, state: &mut State, op: u64, asked: &Asked, caller: &Caller) {
         let lease = self.context.next_lease();
-        let (window, replica) = (asked.context_tokens, Arc::clone(&caller.replica));
+        let (window, replica) = (state.claim_class(asked.context_tokens), Arc::clone(&caller.replica));
         state.count_claim(window, true);
         state.leases.insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window });
         self.after_load_change(state);

@@ -171,6 +171,7 @@ fn take_up(
 ) {
     let replica = Arc::clone(replica);
     let Some(id) = backend else {
+        let window = state.claim_class(window);
         state.leases.insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window });
         state.count_claim(window, true);
         return;

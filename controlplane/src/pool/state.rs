@@ -265,6 +265,16 @@ impl State {
         self.claims.iter().fold(0, |sum, claims| sum.saturating_add(claims.count))
     }
 
+    /// What a window amounts to in this pool: the smallest that some backend has and that is large enough. So there are never
+    /// more kinds of claims than of backends, whatever clients ask for.
+    pub(super) fn claim_class(&self, window: u64) -> u64 {
+        if window == 0 {
+            return 0;
+        }
+        let known = self.views.iter().filter_map(|view| view.context_limit);
+        known.filter(|known| *known >= window).min().unwrap_or(window)
+    }
+
     /// Counts a reserved slot in or out.
     pub(super) fn count_claim(&mut self, window: u64, is_in: bool) {
         self.count(RESERVED, is_in);

@@ -17,7 +17,7 @@ const AT_ONCE: Duration = Duration::from_millis(5);
 const AT_ONCE_MAX: usize = 64 << 10;
 
 /// What is read of a body that has no slot yet. Of a longer one, the client's leaving is seen only after the wait.
-const WAITING_MAX: usize = 256 << 10;
+const WAITING_MAX: usize = 1 << 20;
 
 /// How long a refused client's body is read on and thrown away.
 const DISCARD_WITHIN: Duration = Duration::from_secs(2);
@@ -188,12 +188,12 @@ mod tests {
         let mut whole = Intake::new(chunks(&["abc", "def"]), 6, LONG);
         assert!(tokio::time::timeout(LONG, whole.broken()).await.is_err(), "it is no error to be in");
         assert_eq!(whole.finish().await.unwrap(), "abcdef");
-        let piece = Bytes::from(vec![b'z'; 100 << 10]);
+        let piece = Bytes::from(vec![b'z'; 400 << 10]);
         let frames: Vec<_> = (0..5).map(|_| Ok::<_, Infallible>(Frame::data(piece.clone()))).collect();
-        let mut long = Intake::new(StreamBody::new(tokio_stream::iter(frames)), 1 << 20, LONG);
+        let mut long = Intake::new(StreamBody::new(tokio_stream::iter(frames)), 4 << 20, LONG);
         assert!(tokio::time::timeout(LONG, long.broken()).await.is_err());
-        assert_eq!(long.len(), 300 << 10, "no more than the bound and a piece");
-        assert_eq!(long.finish().await.unwrap().len(), 500 << 10);
+        assert_eq!(long.len(), 1200 << 10, "no more than the bound and a piece");
+        assert_eq!(long.finish().await.unwrap().len(), 2000 << 10);
     }
 
     #[tokio::test(start_paused = true)]

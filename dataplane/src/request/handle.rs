@@ -187,7 +187,8 @@ impl Exchange<'_> {
         }
         let context_window = context_window?;
         if let Some(wanted) = wanted {
-            drop(snapshot);
+            // Nobody reads a body that comes all the same.
+            drop((snapshot, incoming));
             headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, 0);
             let question = models::Question::new(wanted, context_window, &uri, head.headers);
             return models::answer(self.proxy, &route, &question).await.map(Reply::Own);
@@ -240,7 +241,10 @@ impl Exchange<'_> {
         let started = tokio::time::Instant::now();
         let answer = tokio::select! {
             answer = self.proxy.admission.reserve(ask) => answer,
-            error = intake.broken() => return Err(error),
+            error = intake.broken() => {
+                self.tally.route.waited(started.elapsed());
+                return Err(error);
+            }
         };
         match answer {
             Ok(reservation) => {

@@ -5,6 +5,8 @@
 //! `health_timeout` for its whole answer, so a backend that is dead or mute costs its own models and no more time than
 //! that. Dropping the future closes what is still open.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,11 +15,13 @@ use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, IF_MODIFIED_SI
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
+use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use router_policy::body::models::{ModelList, Union};
+use router_policy::ids::RouteName;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::Error;
 use super::handle::Proxy;
@@ -32,17 +36,21 @@ const PATH: &str = "/v1/models";
 /// Longest answer of a backend, in bytes.
 const LONGEST: usize = 2 << 20;
 
-/// Questions that are put to backends at the same time; further ones wait. Each asks every backend, with no slot taken there, and
-/// holds an answer of each: clients must not be able to multiply either.
+/// Questions of a route that are put to its backends at the same time; further ones wait as long as requests do. Each asks every
+/// backend, with no slot taken there, and holds an answer of each: clients must not be able to multiply either.
 const AT_ONCE: usize = 16;
 
-/// Whose turn it is to ask.
-#[derive(Debug)]
-pub(crate) struct Turns(Semaphore);
+/// Whose turn it is to ask, by route. Bounded by the names that routes ever had.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<HashMap<RouteName, Arc<Semaphore>>>);
 
 impl Turns {
-    pub(crate) fn new() -> Self {
-        Self(Semaphore::new(AT_ONCE))
+    async fn take(&self, route: &RouteEntry) -> Result<OwnedSemaphorePermit, Error> {
+        let turns =
+            Arc::clone(self.0.lock().entry(route.name.clone()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))));
+        let turn = tokio::time::timeout(route.options.queue_timeout, turns.acquire_owned()).await;
+        // Never closed, so a turn comes or the time passes.
+        turn.ok().and_then(Result::ok).ok_or_else(|| Error::Refused(Refused::by(Gate::QueueTimeout)))
     }
 }
 
@@ -112,9 +120,8 @@ pub(crate) async fn answer(
     route: &RouteEntry,
     question: &Question,
 ) -> Result<Response<Full<Bytes>>, Error> {
+    let _turn = proxy.model_turns.take(route).await?;
     let backends = candidates(route, question.context_window)?;
-    // Never closed, so there is a turn for everybody.
-    let _turn = proxy.model_turns.0.acquire().await;
     let answers = join_all(backends.into_iter().map(|backend| Box::pin(ask(proxy, route, backend, question)))).await;
     let mut lists = Vec::new();
     let mut absent = Vec::new();

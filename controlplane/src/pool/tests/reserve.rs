@@ -90,6 +90,29 @@ async fn a_reservation_claims_only_what_it_could_use() {
 }
 
 #[tokio::test]
+async fn windows_of_all_sizes_are_few_kinds_of_claims() {
+    let mut bench = Bench::new(2, json!({})).await;
+    let backends = json!([
+        {"address": backend(0).to_string(), "context_limit": 100},
+        {"address": backend(1).to_string(), "context_limit": 1000},
+    ]);
+    let options = json!({"max_concurrency": 400, "max_waiting": 0});
+    let document = json!({"name": "chat", "options": options, "backends": backends});
+    bench.pool.install(Arc::new(parse_route(&document).unwrap()));
+    let mut slots = Vec::new();
+    for tokens in 1..=500 {
+        bench.ask(Asked { context_tokens: tokens, ..reserve() });
+        slots.push(bench.granted().await);
+    }
+    assert_eq!(bench.pool.state.lock().view().claims.len(), 2);
+    for (tokens, slot) in (1..).zip(&slots) {
+        bench.ask(Asked { context_tokens: tokens, ..with(slot, 1) });
+        bench.granted().await;
+    }
+    assert_eq!((reserved(&bench), bench.pool.in_flight()), (0, 500));
+}
+
+#[tokio::test]
 async fn a_refusal_after_the_upload_frees_the_slot_for_whoever_waits() {
     let mut bench = Bench::new(1, json!({"max_concurrency": 1, "max_sessions": 1, "on_full": "refuse"})).await;
     bench.ask_for(1);

@@ -79,7 +79,7 @@ async fn the_file_says_what_the_pool_is() {
 async fn a_file_that_can_not_be_written_is_told_and_tried_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.json");
-    std::fs::create_dir(folder.path().join("state.json.tmp")).unwrap();
+    std::fs::create_dir(folder.path().join("state.json.router-tmp")).unwrap();
     let running = started(folder.path(), path.clone()).await;
     running.one_route().await;
     let problem = async || {
@@ -93,7 +93,7 @@ async fn a_file_that_can_not_be_written_is_told_and_tried_again() {
     }
     assert!(problem().await.contains("can't be written"));
     assert!(!path.exists());
-    std::fs::remove_dir(folder.path().join("state.json.tmp")).unwrap();
+    std::fs::remove_dir(folder.path().join("state.json.router-tmp")).unwrap();
     until(&path, |now| now["active_port"] == 9).await;
     while !problem().await.is_empty() {
         assert!(Instant::now() < end);

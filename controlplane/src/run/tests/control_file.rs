@@ -132,7 +132,7 @@ async fn a_file_that_can_not_be_written_refuses_the_drain(place: Place) {
     place.put("control", open);
     let still = place.start().await;
     still.apply(&[ONE, TWO]).await;
-    std::fs::create_dir(place.path("control.tmp")).unwrap();
+    std::fs::create_dir(place.path("control.router-tmp")).unwrap();
     let refused = still.drain(TWO, true).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(
@@ -146,7 +146,7 @@ async fn a_file_that_can_not_be_written_refuses_the_drain(place: Place) {
     assert_eq!(still.fleet.specs().await[0].backends.len(), 2);
     assert_eq!(place.text("control"), open);
 
-    std::fs::remove_dir(place.path("control.tmp")).unwrap();
+    std::fs::remove_dir(place.path("control.router-tmp")).unwrap();
     still.drain(TWO, true).await.unwrap();
     assert_eq!(still.drained_names(), [TWO]);
     assert_eq!(place.text("control"), r#"{"enabled_ports":[19001]}"#);
@@ -218,14 +218,14 @@ async fn a_refused_drain_leaves_other_routes_alone(place: Place) {
     still.apply(&[seven]).await;
     let other = json!({"name": "other", "backends": [seven]});
     still.fleet.apply(&other, ApplyMode::default()).await.unwrap();
-    std::fs::create_dir(place.path("control.tmp")).unwrap();
+    std::fs::create_dir(place.path("control.router-tmp")).unwrap();
     assert_eq!(still.drain(seven, true).await.unwrap_err().code(), Code::FailedPrecondition);
     assert!(still.drains_in_database().await.is_empty());
     still.kill().await;
     let still = place.start().await;
     let pools = still.fleet.pools();
     assert!(pools.values().all(|pool| !pool.is_draining(&BackendId::new(seven).unwrap())));
-    std::fs::remove_dir(place.path("control.tmp")).unwrap();
+    std::fs::remove_dir(place.path("control.router-tmp")).unwrap();
     still.drain(seven, true).await.unwrap();
     assert!(pools.values().all(|pool| pool.is_draining(&BackendId::new(seven).unwrap())));
     let stored = still.fleet.store.load().await.unwrap().marks;
