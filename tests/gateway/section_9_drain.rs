@@ -121,6 +121,7 @@ async fn two_doors_one_state_and_the_state_file_tells_it(kind: DatabaseKind) -> 
     until_drained(&cluster, [false, true, false]).await?;
 
     // What is in flight is told while it lasts.
+    cluster.until_in_flight(0).await?;
     cluster.engines[0].hold().await?;
     cluster.engines[2].hold().await?;
     let mut streams = Vec::new();
