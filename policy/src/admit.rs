@@ -8,8 +8,8 @@ pub mod rank;
 pub mod view;
 
 pub use claim::Claims;
-pub use decide::{Binding, Decision, Reservation, decide, reserve};
-pub use view::{Ask, BackendView, PoolView, Slot};
+pub use decide::{Binding, Decision, decide, reserve};
+pub use view::{Ask, BackendView, PoolView, Slot, has_window};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Drains and bans by operators: durable first, then taken up. A drain is in the control file before it is in the database:
-//! what is killed between the two is what the file says at the next start, and its database never says more. The selection, the marks and the control file change under
-//! the lock of the specs, so that no change of a route comes between.
+//! what is killed between the two is what the file says at the next start, and its database never says more. The selection,
+//! the marks and the control file change under the lock of the specs, so that no change of a route comes between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Selector<'a> {
 
 impl Fleet {
     /// Drains the selected backends, or takes them back in: in the database and, for its route, in the control file. On an
-    /// error neither has changed.
+    /// error neither has changed, but for [`AdminError::Unfinished`].
     pub async fn set_drain(&self, wanted: Selector<'_>, is_draining: bool) -> Result<Selected, AdminError> {
         let is_concerned =
             |control: &ControlFile, selected: &Selected| selected.iter().any(|(pool, _)| *pool.name() == control.route);

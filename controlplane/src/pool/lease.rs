@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_policy::admit::{Binding as BindingChange, Slot};
+use router_policy::admit::{Binding as BindingChange, Decision, Slot};
 use router_policy::ids::{BackendId, Fingerprint, LeaseId};
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::tick::Tick;
@@ -11,7 +11,7 @@ use router_proto::v1;
 use router_proto::v1::server_op::Kind;
 
 use super::binding::Binding;
-use super::state::{Decided, RESERVED, State};
+use super::state::{RESERVED, State};
 use super::waiters::Waiter;
 use super::{Asked, Caller, Pool};
 use crate::store::group_commit::Durability;
@@ -60,11 +60,11 @@ impl Pool {
             self.evict_idle(state, now);
         }
         match state.decide(&asked, false) {
-            Decided::Grant { slot, binding } => {
+            Decision::Grant { slot, binding } => {
                 self.grant(state, slot, binding, op, &asked, caller, now);
             }
-            Decided::Reserve => self.grant_reservation(state, op, &asked, caller),
-            Decided::Wait => {
+            Decision::Reserve => self.grant_reservation(state, op, &asked, caller),
+            Decision::Wait => {
                 let queue_timeout = state.options.queue_timeout;
                 let deadline = now + queue_timeout.saturating_sub(asked.waited);
                 let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
@@ -73,7 +73,7 @@ impl Pool {
                 }
                 self.after_load_change(state);
             }
-            Decided::Refuse(refusal) => {
+            Decision::Refuse(refusal) => {
                 self.metrics.refused(refusal.gate);
                 caller.refuse(op, refusal);
             }
@@ -89,23 +89,23 @@ impl Pool {
             };
             place = at + 1;
             match state.decide(&waiter.asked, true) {
-                Decided::Wait => {
+                Decision::Wait => {
                     // Usually everything is full, and then nobody further back has better luck.
                     if !state.view().has_free_slot() {
                         return;
                     }
                 }
-                Decided::Grant { slot, binding } => {
+                Decision::Grant { slot, binding } => {
                     if let Some(waiter) = next_served(state, at, now) {
                         self.grant(state, slot, binding, waiter.op, &waiter.asked, &waiter.caller, now);
                     }
                 }
-                Decided::Reserve => {
+                Decision::Reserve => {
                     if let Some(waiter) = next_served(state, at, now) {
                         self.grant_reservation(state, waiter.op, &waiter.asked, &waiter.caller);
                     }
                 }
-                Decided::Refuse(refusal) => {
+                Decision::Refuse(refusal) => {
                     if let Some(waiter) = state.waiters.remove(at) {
                         self.metrics.refused(refusal.gate);
                         waiter.caller.refuse(waiter.op, refusal);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use router_policy::admit::{self, Ask, BackendView, Binding, Claims, Decision, PoolView, Reservation, Slot};
+use router_policy::admit::{self, Ask, BackendView, Claims, Decision, PoolView, Slot};
 use router_policy::health::round::Probe;
 use router_policy::ids::{BackendId, LeaseId};
 use router_policy::option::{Affinity, OnFull, PassiveBan, RouteOptions};
@@ -44,20 +44,6 @@ pub(super) struct State {
     claims: Vec<Claims>,
     /// See [`State::in_bulk`].
     is_in_bulk: bool,
-}
-
-/// The outcome for a request of either kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Decided {
-    /// A lease on this backend.
-    Grant {
-        slot: Slot,
-        binding: Binding,
-    },
-    /// A lease on no backend yet.
-    Reserve,
-    Wait,
-    Refuse(Refusal),
 }
 
 impl State {
@@ -224,20 +210,12 @@ impl State {
     }
 
     /// What becomes of a request.
-    pub(super) fn decide(&self, asked: &Asked, is_queued: bool) -> Decided {
+    pub(super) fn decide(&self, asked: &Asked, is_queued: bool) -> Decision {
         if asked.is_reserve {
-            return match admit::reserve(&self.view(), &self.ask(asked, &[], is_queued)) {
-                Reservation::Taken => Decided::Reserve,
-                Reservation::Wait => Decided::Wait,
-                Reservation::Refuse(refusal) => Decided::Refuse(refusal),
-            };
+            return admit::reserve(&self.view(), &self.ask(asked, &[], is_queued));
         }
         let tried = self.tried(asked);
-        match admit::decide(&self.view(), &self.ask(asked, &tried, is_queued)) {
-            Decision::Grant { slot, binding } => Decided::Grant { slot, binding },
-            Decision::Wait => Decided::Wait,
-            Decision::Refuse(refusal) => Decided::Refuse(refusal),
-        }
+        admit::decide(&self.view(), &self.ask(asked, &tried, is_queued))
     }
 
     /// The rank of a session on this backend, when it has `current` there.

@@ -17,6 +17,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
+use router_policy::admit::has_window;
 use router_policy::body::models::{ModelList, Union};
 use router_policy::ids::RouteName;
 use router_policy::refusal::Gate;
@@ -153,9 +154,7 @@ fn candidates(route: &RouteEntry, context_window: Option<u64>) -> Result<Vec<&Ba
     if backends.is_empty() {
         return Err(refuse(Gate::NoBackend));
     }
-    if let Some(tokens) = context_window {
-        backends.retain(|backend| backend.context_limit.is_some_and(|known| known >= tokens));
-    }
+    backends.retain(|backend| has_window(backend.context_limit, context_window.unwrap_or(0)));
     if backends.is_empty() { Err(refuse(Gate::ContextWindow)) } else { Ok(backends) }
 }
 

@@ -63,7 +63,7 @@ impl Slack {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ask, Decision, Reservation, decide, reserve};
+    use super::super::{Ask, Decision, decide, reserve};
     use super::*;
     use crate::option::OnFull;
     use proptest::prelude::*;
@@ -100,8 +100,8 @@ mod tests {
         let backends = [backend(1, Some(100)), backend(1, Some(10))];
         let large = [Claims { window: 100, count: 1 }];
         assert!(matches!(decide(&pool(&backends, &large), &ask(0)), Decision::Grant { slot: 1, .. }));
-        assert_eq!(reserve(&pool(&backends, &large), &ask(100)), Reservation::Wait, "the other slot is too small");
-        assert_eq!(reserve(&pool(&backends, &large), &ask(10)), Reservation::Taken);
+        assert_eq!(reserve(&pool(&backends, &large), &ask(100)), Decision::Wait, "the other slot is too small");
+        assert_eq!(reserve(&pool(&backends, &large), &ask(10)), Decision::Reserve);
         let both = [Claims { window: 100, count: 1 }, Claims { window: 0, count: 1 }];
         assert_eq!(decide(&pool(&backends, &both), &ask(0)), Decision::Wait);
         let small = [Claims { window: 0, count: 1 }];
@@ -121,7 +121,7 @@ mod tests {
             let mut reserved: Vec<u64> = Vec::new();
             for (is_reserve, window) in steps {
                 if is_reserve {
-                    if reserve(&pool(&backends, &claims), &ask(window)) == Reservation::Taken {
+                    if reserve(&pool(&backends, &claims), &ask(window)) == Decision::Reserve {
                         add(&mut claims, window);
                         reserved.push(window);
                     }
@@ -151,7 +151,7 @@ mod tests {
             let mut backends: Vec<BackendView> = rooms.iter().map(|(room, window)| backend(*room, *window)).collect();
             let total: u32 = backends.iter().map(BackendView::room).sum();
             let mut claims = Vec::new();
-            if reserve(&pool(&backends, &claims), &ask(window)) == Reservation::Taken {
+            if reserve(&pool(&backends, &claims), &ask(window)) == Decision::Reserve {
                 add(&mut claims, window);
             }
             let mut granted = 0;

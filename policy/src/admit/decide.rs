@@ -29,6 +29,8 @@ pub enum Decision {
         /// What its session's binding does.
         binding: Binding,
     },
+    /// One slot of the pool, on no backend yet: [`reserve`]'s grant.
+    Reserve,
     /// Every candidate is full and the queue has a place.
     Wait,
     /// Refused; nothing changes.
@@ -46,7 +48,7 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     }
     let load = Load::of(pool, ask);
     if load.suitable == 0 {
-        return load.refuse(if load.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow });
+        return load.nobody();
     }
     if load.untried == 0 {
         return load.refuse(Gate::NoMoreBackends);
@@ -63,31 +65,16 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     }
 }
 
-/// The outcome for a slot that is wanted before its request is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reservation {
-    /// One slot of the pool, on no backend yet.
-    Taken,
-    /// No slot is free and the queue has a place.
-    Wait,
-    /// Refused; nothing changes.
-    Refuse(Refusal),
-}
-
 /// Decides whether a request may take a slot before its body is in (gateway.md §1). Of `ask`, only what is known by then
 /// counts: the context window that it wants and whether it is queued.
-pub fn reserve(pool: &PoolView<'_>, ask: &Ask<'_>) -> Reservation {
+pub fn reserve(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     let load = Load::of(pool, ask);
-    let decision = if load.suitable == 0 {
-        load.refuse(if load.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow })
+    if load.suitable == 0 {
+        load.nobody()
     } else if Slack::after_claim(pool, ask.context_tokens).is_met_up_to(ask.context_tokens) {
-        return Reservation::Taken;
+        Decision::Reserve
     } else {
         load.wait(pool, ask)
-    };
-    match decision {
-        Decision::Refuse(refusal) => Reservation::Refuse(refusal),
-        Decision::Wait | Decision::Grant { .. } => Reservation::Wait,
     }
 }
 
@@ -118,6 +105,11 @@ impl Load {
             }
         }
         load
+    }
+
+    /// The refusal when no backend suits.
+    fn nobody(&self) -> Decision {
+        self.refuse(if self.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow })
     }
 
     fn wait(&self, pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {

@@ -91,16 +91,14 @@ fn gateway_1_a_reserved_slot_is_nobody_else_s() {
     let claimed = PoolView { claims: &claims, ..pool(&backends) };
     assert_eq!(decide(&claimed, &ask(None)), Decision::Wait);
     assert_eq!(decide(&claimed, &ask(Some(0))), Decision::Wait, "a bound session neither");
-    assert_eq!(reserve(&claimed, &ask(None)), Reservation::Wait);
+    assert_eq!(reserve(&claimed, &ask(None)), Decision::Wait);
     assert_eq!(decide(&pool(&backends), &ask(None)), grant(0, Binding::Made));
-    assert_eq!(reserve(&pool(&backends), &ask(None)), Reservation::Taken);
+    assert_eq!(reserve(&pool(&backends), &ask(None)), Decision::Reserve);
     let no_queue = PoolView { max_waiting: 0, ..claimed };
     let refusal = crate::refusal::Refusal { gate: Gate::QueueFull, in_flight: 16, limit: 16 };
-    assert_eq!(reserve(&no_queue, &ask(None)), Reservation::Refuse(refusal), "the reserved slot is counted");
+    assert_eq!(reserve(&no_queue, &ask(None)), Decision::Refuse(refusal), "the reserved slot is counted");
     let out = [BackendView { is_admitted: false, ..backend(0, 8, 0) }];
-    assert!(
-        matches!(reserve(&pool(&out), &ask(None)), Reservation::Refuse(refusal) if refusal.gate == Gate::NoBackend)
-    );
+    assert!(matches!(reserve(&pool(&out), &ask(None)), Decision::Refuse(refusal) if refusal.gate == Gate::NoBackend));
 }
 
 #[test]
@@ -200,6 +198,7 @@ proptest! {
                     Binding::Absent => prop_assert!(!(has_session && binds_sessions)),
                 }
             }
+            Decision::Reserve => prop_assert!(false, "only `reserve` gives that"),
             Decision::Wait => prop_assert!(!(any_usable && is_free) && (is_queued || waiting < max_waiting)),
             Decision::Refuse(refusal) => match refusal.gate {
                 Gate::SessionTableFull => prop_assert!(sessions_full && bound.is_none()),

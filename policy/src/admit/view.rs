@@ -92,7 +92,11 @@ impl Ask<'_> {
     }
 }
 
-/// Whether a backend is known to have that window; 0 asks for none.
 pub(super) fn fits(backend: &BackendView, context_tokens: u64) -> bool {
-    context_tokens == 0 || backend.context_limit.is_some_and(|window| window >= context_tokens)
+    has_window(backend.context_limit, context_tokens)
+}
+
+/// Whether a backend that is known to have this window, if any, has room for so many tokens; 0 asks for none.
+pub fn has_window(known: Option<u64>, context_tokens: u64) -> bool {
+    context_tokens == 0 || known.is_some_and(|window| window >= context_tokens)
 }
