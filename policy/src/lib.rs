@@ -12,6 +12,7 @@
 //! | [`header`] | which headers cross the router |
 //! | [`gateway_file`] | what a session gateway's files say |
 //! | [`refusal`] | the status of each refusal |
+//! | [`toggle`] | what an operator may set at run time |
 
 pub mod admit;
 pub mod body;
@@ -25,3 +26,4 @@ pub mod retry;
 pub mod route;
 pub mod session;
 pub mod tick;
+pub mod toggle;

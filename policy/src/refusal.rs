@@ -1,7 +1,9 @@
-//! Every way in which the control plane refuses a request, with its status: one table of data (gateway.md §3, rulings §1
-//! and §4, conventions §1).
+//! Every way in which the control plane refuses a request, with its status: one table of data (gateway.md §3, routing.md §7,
+//! rulings §1 and §4, conventions §1).
 
 use std::fmt;
+
+use crate::route::Priority;
 
 /// The rule that refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,11 +24,17 @@ pub enum Gate {
     NoMoreBackends,
     /// The control plane can't be reached, or can't decide now.
     ControlPlaneUnavailable,
+    /// The pool's time to first token is past its limit.
+    Ttft,
+    /// The pool's tokens per second are past their limit.
+    Tps,
+    /// The route has a pool per model, and none for this one.
+    UnknownModel,
 }
 
 impl Gate {
     /// Every gate, for metrics and tests.
-    pub const ALL: [Gate; 8] = [
+    pub const ALL: [Gate; 11] = [
         Gate::UnknownRoute,
         Gate::NoBackend,
         Gate::ContextWindow,
@@ -35,13 +43,17 @@ impl Gate {
         Gate::SessionTableFull,
         Gate::NoMoreBackends,
         Gate::ControlPlaneUnavailable,
+        Gate::Ttft,
+        Gate::Tps,
+        Gate::UnknownModel,
     ];
 
     /// `429`: capacity exists but is busy. `503`: none exists.
     pub fn http_status(self) -> u16 {
         match self {
             Gate::UnknownRoute => 404,
-            Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => 429,
+            Gate::UnknownModel => 400,
+            Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::Ttft | Gate::Tps => 429,
             Gate::NoBackend | Gate::ContextWindow | Gate::ControlPlaneUnavailable => 503,
             Gate::NoMoreBackends => 502,
         }
@@ -50,9 +62,14 @@ impl Gate {
     /// Seconds, for each 429 and 503: clients obey it.
     pub fn retry_after_s(self) -> Option<u32> {
         match self {
-            Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::ControlPlaneUnavailable => Some(1),
+            Gate::QueueFull
+            | Gate::QueueTimeout
+            | Gate::SessionTableFull
+            | Gate::ControlPlaneUnavailable
+            | Gate::Ttft
+            | Gate::Tps => Some(1),
             Gate::NoBackend | Gate::ContextWindow => Some(5),
-            Gate::UnknownRoute | Gate::NoMoreBackends => None,
+            Gate::UnknownRoute | Gate::NoMoreBackends | Gate::UnknownModel => None,
         }
     }
 
@@ -67,6 +84,9 @@ impl Gate {
             Gate::SessionTableFull => "session_table_full",
             Gate::NoMoreBackends => "no_more_backends",
             Gate::ControlPlaneUnavailable => "control_plane_unavailable",
+            Gate::Ttft => "ttft",
+            Gate::Tps => "tps",
+            Gate::UnknownModel => "model_not_supported",
         }
     }
 
@@ -81,6 +101,9 @@ impl Gate {
             Gate::SessionTableFull => "the session table is full; running sessions go on, new ones are refused",
             Gate::NoMoreBackends => "every backend was tried",
             Gate::ControlPlaneUnavailable => "the router can't reach its control plane; try again",
+            Gate::Ttft => "ttft limit exceeded: the backends are slow to answer; try again",
+            Gate::Tps => "tps limit exceeded: the backends are slow; try again",
+            Gate::UnknownModel => "this route has no backend for the model",
         }
     }
 }
@@ -100,6 +123,17 @@ pub struct Refusal {
     pub in_flight: u32,
     /// Their limits together.
     pub limit: u32,
+    /// Healthy and admitted backends of the tier that takes requests now.
+    pub healthy: u32,
+    /// That tier; `None` when there is none.
+    pub active: Option<Priority>,
+}
+
+impl Refusal {
+    /// One that no pool's load has part in.
+    pub fn by(gate: Gate) -> Self {
+        Self { gate, in_flight: 0, limit: 0, healthy: 0, active: None }
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! The least loaded backend: fewest in flight relative to its limit, then fewest bound sessions, then a hash.
+//! The least loaded backend of the highest tier: fewest in flight relative to its limit, then fewest bound sessions, then a
+//! hash.
 
 use std::cmp::Ordering;
 
-use super::claim::Slack;
 use super::view::{Ask, BackendView, PoolView, Slot};
+use crate::route::Priority;
 
 /// How good a backend is for one request; the smallest wins. The order of the comparisons is the rule.
 #[derive(Debug, Clone, Copy)]
 struct Score {
+    priority: Priority,
     is_failing: bool,
     in_flight: u32,
     limit: u32,
@@ -18,6 +20,7 @@ struct Score {
 impl Score {
     fn new(slot: Slot, backend: &BackendView, spread: u64) -> Self {
         Self {
+            priority: backend.priority,
             is_failing: backend.is_failing,
             in_flight: backend.in_flight,
             limit: backend.limit,
@@ -29,22 +32,20 @@ impl Score {
     fn better(&self, other: &Self) -> Ordering {
         let ratio = u64::from(self.in_flight) * u64::from(other.limit);
         let other_ratio = u64::from(other.in_flight) * u64::from(self.limit);
-        self.is_failing
-            .cmp(&other.is_failing)
+        other
+            .priority
+            .cmp(&self.priority)
+            .then(self.is_failing.cmp(&other.is_failing))
             .then(ratio.cmp(&other_ratio))
             .then(self.bound.cmp(&other.bound))
             .then(self.tie.cmp(&other.tie))
     }
 }
 
-/// The best backend that suits the request, has room that nobody claims and was not tried.
-pub(super) fn least_loaded(pool: &PoolView<'_>, ask: &Ask<'_>, slack: &Slack) -> Option<Slot> {
-    pool.backends
-        .iter()
-        .enumerate()
-        .filter(|(slot, backend)| {
-            backend.has_room() && ask.suits(backend) && slack.allows(backend) && !ask.tried.contains(slot)
-        })
+/// The best of the pool's backends that `may_take` the request, the highest tier first.
+pub(super) fn least_loaded(pool: &PoolView<'_>, ask: &Ask<'_>, may_take: impl Fn(Slot) -> bool) -> Option<Slot> {
+    pool.members()
+        .filter(|(slot, _)| may_take(*slot))
         .map(|(slot, backend)| (slot, Score::new(slot, backend, ask.spread)))
         .min_by(|(_, a), (_, b)| a.better(b))
         .map(|(slot, _)| slot)

@@ -3,9 +3,12 @@
 //! it could not use.
 //!
 //! Windows are nested: a backend that fits a large one fits every smaller one. So all claims can be met exactly when, for
-//! each window `w`, no more claims ask for `w` or more than there are free slots on backends that fit `w`.
+//! each window `w`, no more claims ask for `w` or more than there are free slots on backends that fit `w`. With tiers, only the
+//! tier that would take a request of that window counts; a claim may then keep back a slot more than it needs, never one less.
+//! On a route with a pool per model, a claim is for a slot of any of them: which one is known when its body is in.
 
-use super::view::{BackendView, PoolView, fits};
+use super::view::{BackendView, PoolView};
+use crate::route::Priority;
 
 /// Claims that ask for the same context window, in tokens; 0 for those that say nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,9 +22,23 @@ pub struct Claims {
 /// What the claims leave of a pool.
 #[derive(Debug)]
 pub(super) struct Slack {
-    /// Each window that is claimed, with the slots that fit it and are neither in use nor claimed; negative when backends have
-    /// gone.
-    by_window: Vec<(u64, i64)>,
+    by_window: Vec<Window>,
+}
+
+/// A window that is claimed.
+#[derive(Debug)]
+struct Window {
+    tokens: u64,
+    /// The tier that serves it; `None` when all do.
+    tier: Option<Priority>,
+    /// Slots for it that are neither in use nor claimed; negative when backends have gone.
+    slack: i64,
+}
+
+impl Window {
+    fn is_on(&self, backend: &BackendView) -> bool {
+        backend.suits(self.tokens) && self.tier.is_none_or(|tier| backend.priority == tier)
+    }
 }
 
 impl Slack {
@@ -39,31 +56,35 @@ impl Slack {
         let mut windows: Vec<u64> = pool.claims.iter().map(|claims| claims.window).chain(more).collect();
         windows.sort_unstable();
         windows.dedup();
-        let slack = |window: u64| {
-            let claimed = pool.claims.iter().filter(|claims| claims.window >= window);
+        let all_tiers = pool.crosses_tiers || pool.is_by_model;
+        let window = |tokens: u64| {
+            let tier = if all_tiers { None } else { pool.active_tier(tokens) };
+            let mut window = Window { tokens, tier, slack: 0 };
+            let claimed = pool.claims.iter().filter(|claims| claims.window >= tokens);
             let claimed: i64 = claimed.map(|claims| i64::from(claims.count)).sum();
-            let one_more = i64::from(more.is_some_and(|more| more >= window));
-            let suitable = pool.backends.iter().filter(|backend| fits(backend, window));
-            let room: i64 = suitable.map(|backend| i64::from(backend.room())).sum();
-            room - claimed - one_more
+            let one_more = i64::from(more.is_some_and(|more| more >= tokens));
+            let room: i64 =
+                pool.backends.iter().filter(|one| window.is_on(one)).map(|one| i64::from(one.room())).sum();
+            window.slack = room - claimed - one_more;
+            window
         };
-        Self { by_window: windows.into_iter().map(|window| (window, slack(window))).collect() }
+        Self { by_window: windows.into_iter().map(window).collect() }
     }
 
     /// Whether every claim up to this window can be met.
     pub(super) fn is_met_up_to(&self, window: u64) -> bool {
-        self.by_window.iter().all(|(claimed, slack)| *claimed > window || *slack >= 0)
+        self.by_window.iter().all(|claimed| claimed.tokens > window || claimed.slack >= 0)
     }
 
     /// Whether a slot of this backend is nobody's claim.
     pub(super) fn allows(&self, backend: &BackendView) -> bool {
-        self.by_window.iter().all(|(window, slack)| *slack > 0 || !fits(backend, *window))
+        self.by_window.iter().all(|window| window.slack > 0 || !window.is_on(backend))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ask, Decision, decide, reserve};
+    use super::super::{Ask, Decision, Grant, decide, reserve};
     use super::*;
     use crate::option::OnFull;
     use proptest::prelude::*;
@@ -71,21 +92,27 @@ mod tests {
     fn pool<'a>(backends: &'a [BackendView], claims: &'a [Claims]) -> PoolView<'a> {
         PoolView {
             backends,
+            members: &super::super::tests::EVERYBODY[..backends.len()],
             waiting: 0,
             max_waiting: 1,
             binds_sessions: true,
             sessions_full: false,
             on_full: OnFull::Unbound,
             claims,
+            is_by_model: false,
+            crosses_tiers: false,
+            adaptive: None,
+            factor: 1.0,
+            is_enforced: true,
         }
     }
 
     fn backend(room: u32, context_limit: Option<u64>) -> BackendView {
-        BackendView { limit: room, in_flight: 0, bound: 0, is_admitted: true, is_failing: false, context_limit }
+        BackendView { limit: room, in_flight: 0, bound: 0, is_admitted: true, is_failing: false, context_limit, priority: Priority::default() }
     }
 
     fn ask(context_tokens: u64) -> Ask<'static> {
-        Ask { has_session: false, bound: None, tried: &[], context_tokens, is_queued: false, spread: 3 }
+        Ask { context_tokens, spread: 3, ..Ask::default() }
     }
 
     fn add(claims: &mut Vec<Claims>, window: u64) {
@@ -99,13 +126,13 @@ mod tests {
     fn a_claim_keeps_back_no_slot_that_it_could_not_use() {
         let backends = [backend(1, Some(100)), backend(1, Some(10))];
         let large = [Claims { window: 100, count: 1 }];
-        assert!(matches!(decide(&pool(&backends, &large), &ask(0)), Decision::Grant { slot: 1, .. }));
+        assert!(matches!(decide(&pool(&backends, &large), &ask(0)), Decision::Grant(Grant { slot: 1, .. })));
         assert_eq!(reserve(&pool(&backends, &large), &ask(100)), Decision::Wait, "the other slot is too small");
         assert_eq!(reserve(&pool(&backends, &large), &ask(10)), Decision::Reserve);
         let both = [Claims { window: 100, count: 1 }, Claims { window: 0, count: 1 }];
         assert_eq!(decide(&pool(&backends, &both), &ask(0)), Decision::Wait);
         let small = [Claims { window: 0, count: 1 }];
-        assert!(matches!(decide(&pool(&backends, &small), &ask(100)), Decision::Grant { slot: 0, .. }));
+        assert!(matches!(decide(&pool(&backends, &small), &ask(100)), Decision::Grant(Grant { slot: 0, .. })));
     }
 
     proptest! {
@@ -125,7 +152,7 @@ mod tests {
                         add(&mut claims, window);
                         reserved.push(window);
                     }
-                } else if let Decision::Grant { slot, .. } = decide(&pool(&backends, &claims), &ask(window)) {
+                } else if let Decision::Grant(Grant { slot, .. }) = decide(&pool(&backends, &claims), &ask(window)) {
                     backends[slot].in_flight += 1;
                 }
             }
@@ -134,7 +161,7 @@ mod tests {
                 claims.iter_mut().find(|one| one.window == window).unwrap().count -= 1;
                 claims.retain(|one| one.count > 0);
                 let decision = decide(&pool(&backends, &claims), &ask(window));
-                let Decision::Grant { slot, .. } = decision else {
+                let Decision::Grant(Grant { slot, .. }) = decision else {
                     return Err(TestCaseError::fail(format!("{decision:?} for a reservation of {window}")));
                 };
                 prop_assert!(backends[slot].has_room());
@@ -155,7 +182,7 @@ mod tests {
                 add(&mut claims, window);
             }
             let mut granted = 0;
-            while let Decision::Grant { slot, .. } = decide(&pool(&backends, &claims), &ask(0)) {
+            while let Decision::Grant(Grant { slot, .. }) = decide(&pool(&backends, &claims), &ask(0)) {
                 backends[slot].in_flight += 1;
                 granted += 1;
             }

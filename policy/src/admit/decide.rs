@@ -2,9 +2,12 @@
 
 use super::choose::least_loaded;
 use super::claim::Slack;
-use super::view::{Ask, PoolView, Slot};
+use super::tier::{Load, may_try};
+use super::view::{Ask, BackendView, PoolView, Preference, Slot};
+use super::{Decision, Refusal};
 use crate::option::OnFull;
-use crate::refusal::{Gate, Refusal};
+use crate::refusal::Gate;
+use crate::route::Priority;
 
 /// What happens to the session's binding with a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,104 +22,155 @@ pub enum Binding {
     Moved,
 }
 
-/// The outcome for one request.
+/// Why a request without a binding goes where it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// A lease on this backend.
-    Grant {
-        /// The backend.
-        slot: Slot,
-        /// What its session's binding does.
-        binding: Binding,
-    },
-    /// One slot of the pool, on no backend yet: [`reserve`]'s grant.
-    Reserve,
-    /// Every candidate is full and the queue has a place.
-    Wait,
-    /// Refused; nothing changes.
-    Refuse(Refusal),
+pub enum Pick {
+    /// The least loaded backend.
+    LeastLoaded,
+    /// The backend that the hash names.
+    Hash,
+    /// The backend of the highest weight.
+    Rendezvous,
+    /// The backend that the session belongs to can't take it; the least loaded one.
+    Fallback,
 }
 
-/// Decides one request. A grant always names an admitted backend with room, never one of `ask.tried`.
-pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
-    let sessions_matter = pool.binds_sessions && ask.has_session;
-    let bound = ask.bound.filter(|_| sessions_matter);
+/// A lease on a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// The backend.
+    pub slot: Slot,
+    /// What its session's binding does.
+    pub binding: Binding,
+    /// How the backend was found.
+    pub pick: Pick,
+    /// It would have waited or been refused, but the master switch is off.
+    pub is_over: bool,
+}
 
-    let slack = Slack::of(pool);
-    if let Some(slot) = bound.filter(|slot| can_take(pool, ask, *slot, &slack)) {
-        return Decision::Grant { slot, binding: Binding::Kept };
-    }
+/// Decides one request, up to the gates that judge a pool by its speed. A grant always names an admitted backend with room,
+/// never one of `ask.tried`; room is not asked for while the master switch is off.
+pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     let load = Load::of(pool, ask);
-    if load.suitable == 0 {
+    let Some(active) = load.active else {
         return load.nobody();
-    }
+    };
     if load.untried == 0 {
         return load.refuse(Gate::NoMoreBackends);
     }
-    let binding = match (sessions_matter, bound, pool.sessions_full, pool.on_full) {
-        (false, ..) | (true, None, true, OnFull::Unbound) => Binding::Absent,
-        (true, Some(_), ..) => Binding::Moved,
-        (true, None, false, _) => Binding::Made,
-        (true, None, true, OnFull::Refuse | OnFull::EvictIdle) => return load.refuse(Gate::SessionTableFull),
+    let bound = match ask.preference {
+        Preference::Session { bound } if pool.binds_sessions => Some(bound),
+        _ => None,
     };
-    match least_loaded(pool, ask, &slack) {
-        Some(slot) => Decision::Grant { slot, binding },
-        None => load.wait(pool, ask),
+    let binding = match (bound, pool.sessions_full, pool.on_full) {
+        (None, ..) | (Some(None), true, OnFull::Unbound) => Binding::Absent,
+        (Some(Some(_)), ..) => Binding::Moved,
+        (Some(None), false, _) => Binding::Made,
+        (Some(None), true, OnFull::Refuse | OnFull::EvictIdle) => return load.refuse(Gate::SessionTableFull),
+    };
+    let home = bound.flatten().filter(|slot| pool.members.contains(slot));
+    let grant = |slot, pick, is_over| {
+        let binding = if home == Some(slot) { Binding::Kept } else { binding };
+        Decision::Grant(Grant { slot, binding, pick, is_over })
+    };
+    let slack = Slack::of(pool);
+    let room = Room { pool, ask, slack: &slack, load: &load };
+    if ask.is_retry() || load.is_below_ceiling(pool, ask.share) {
+        if let Some(slot) = home.filter(|slot| room.is_of(active, *slot) && room.can_take(*slot)) {
+            return grant(slot, Pick::LeastLoaded, false);
+        }
+        let (owner, found) = owner(pool, ask, &load);
+        if let Some(slot) = owner.filter(|slot| room.can_take(*slot)) {
+            return grant(slot, found, false);
+        }
+        let pick = if found == Pick::LeastLoaded { found } else { Pick::Fallback };
+        if let Some(slot) = least_loaded(pool, ask, |slot| room.is_of(active, slot) && room.can_take(slot)) {
+            return grant(slot, pick, false);
+        }
+        // The active tier is full: where others may help, a session stays where it is.
+        if let Some(slot) = home.filter(|slot| room.can_take(*slot)) {
+            return grant(slot, pick, false);
+        }
+        if let Some(slot) = least_loaded(pool, ask, |slot| room.can_take(slot)) {
+            return grant(slot, pick, false);
+        }
     }
+    if !pool.is_enforced {
+        // Over every limit, but to where it belongs, else to the least loaded.
+        let (owner, found) = owner(pool, ask, &load);
+        let here = |slot: &Slot| room.is_of(active, *slot) && room.may_try(*slot);
+        if let Some(slot) = home.or(owner).filter(here) {
+            return grant(slot, found, true);
+        }
+        let any = least_loaded(pool, ask, |slot| room.is_of(active, slot) && room.may_try(slot));
+        if let Some(slot) = any.or_else(|| least_loaded(pool, ask, |slot| room.may_try(slot))) {
+            return grant(slot, Pick::LeastLoaded, true);
+        }
+    }
+    load.wait(pool, ask)
 }
 
 /// Decides whether a request may take a slot before its body is in (gateway.md §1). Of `ask`, only what is known by then
-/// counts: the context window that it wants and whether it is queued.
+/// counts: the context window that it wants, its turn and whether it is queued.
 pub fn reserve(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     let load = Load::of(pool, ask);
-    if load.suitable == 0 {
-        load.nobody()
-    } else if Slack::after_claim(pool, ask.context_tokens).is_met_up_to(ask.context_tokens) {
-        Decision::Reserve
-    } else {
-        load.wait(pool, ask)
+    if load.active.is_none() {
+        return load.nobody();
     }
+    let has_slot = Slack::after_claim(pool, ask.context_tokens).is_met_up_to(ask.context_tokens);
+    // Which pool's limit counts is not known before the model is.
+    let is_below = pool.is_by_model || load.is_below_ceiling(pool, ask.share);
+    if (has_slot && is_below) || !pool.is_enforced { Decision::Reserve } else { load.wait(pool, ask) }
 }
 
-fn can_take(pool: &PoolView<'_>, ask: &Ask<'_>, slot: Slot, slack: &Slack) -> bool {
-    pool.backends.get(slot).is_some_and(|backend| backend.has_room() && ask.suits(backend) && slack.allows(backend))
-        && !ask.tried.contains(&slot)
+/// The pool's load as a refusal by this gate would tell it.
+pub fn refusal(pool: &PoolView<'_>, ask: &Ask<'_>, gate: Gate) -> Refusal {
+    Load::of(pool, ask).refusal(gate)
 }
 
-/// The candidates' load, for the decision and for the refusal's details.
-struct Load {
-    admitted: usize,
-    suitable: usize,
-    untried: usize,
-    in_flight: u32,
-    limit: u32,
-}
-
-impl Load {
-    fn of(pool: &PoolView<'_>, ask: &Ask<'_>) -> Self {
-        let mut load = Self { admitted: 0, suitable: 0, untried: 0, in_flight: pool.claimed(), limit: 0 };
-        for (slot, backend) in pool.backends.iter().enumerate() {
-            load.admitted += usize::from(backend.is_admitted);
-            if ask.suits(backend) {
-                load.suitable += 1;
-                load.untried += usize::from(!ask.tried.contains(&slot));
-                load.in_flight = load.in_flight.saturating_add(backend.in_flight);
-                load.limit = load.limit.saturating_add(backend.limit);
-            }
+/// The backend that a hash gives the session to (rulings §1, routing.md §5.1), whether it can take it or not; and the word
+/// for it.
+fn owner(pool: &PoolView<'_>, ask: &Ask<'_>, load: &Load) -> (Option<Slot>, Pick) {
+    match ask.preference {
+        Preference::Crc32(hash) => {
+            // Those of the tier that are configured: a backend that is out for a while must not move everybody's sessions.
+            let of_tier = pool.members().filter(|(_, one)| load.active == Some(one.priority)).map(|(slot, _)| slot);
+            let count = u32::try_from(of_tier.clone().count()).unwrap_or(u32::MAX);
+            let at = hash.checked_rem(count).and_then(|at| usize::try_from(at).ok());
+            (at.and_then(|at| of_tier.clone().nth(at)), Pick::Hash)
         }
-        load
+        Preference::Ranked(ranked) => {
+            let is_candidate = |slot: &&Slot| {
+                pool.members.contains(slot)
+                    && pool.backends.get(**slot).is_some_and(|one| ask.suits(one) && load.active == Some(one.priority))
+            };
+            (ranked.iter().find(is_candidate).copied(), Pick::Rendezvous)
+        }
+        Preference::None | Preference::Session { .. } => (None, Pick::LeastLoaded),
+    }
+}
+
+/// What may be chosen.
+struct Room<'a> {
+    pool: &'a PoolView<'a>,
+    ask: &'a Ask<'a>,
+    slack: &'a Slack,
+    load: &'a Load,
+}
+
+impl Room<'_> {
+    fn is_of(&self, tier: Priority, slot: Slot) -> bool {
+        self.pool.backends.get(slot).is_some_and(|one| one.priority == tier)
     }
 
-    /// The refusal when no backend suits.
-    fn nobody(&self) -> Decision {
-        self.refuse(if self.admitted == 0 { Gate::NoBackend } else { Gate::ContextWindow })
+    /// Of a member of the pool.
+    fn may_try(&self, slot: Slot) -> bool {
+        self.pool.backends.get(slot).is_some_and(|one| may_try(self.pool, self.ask, self.load.active, slot, one))
     }
 
-    fn wait(&self, pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
-        if ask.is_queued || pool.waiting < pool.max_waiting { Decision::Wait } else { self.refuse(Gate::QueueFull) }
-    }
-
-    fn refuse(&self, gate: Gate) -> Decision {
-        Decision::Refuse(Refusal { gate, in_flight: self.in_flight, limit: self.limit })
+    /// Of a member of the pool.
+    fn can_take(&self, slot: Slot) -> bool {
+        let has_room = |one: &BackendView| one.has_room() && self.slack.allows(one);
+        self.pool.backends.get(slot).is_some_and(has_room) && self.may_try(slot)
     }
 }

@@ -3,29 +3,41 @@ use proptest::prelude::*;
 use super::*;
 use crate::option::OnFull;
 use crate::refusal::Gate;
+use crate::route::Priority;
+
+mod tiers;
 
 fn backend(in_flight: u32, limit: u32, bound: u64) -> BackendView {
-    BackendView { limit, in_flight, bound, is_admitted: true, is_failing: false, context_limit: None }
+    BackendView { limit, in_flight, bound, is_admitted: true, is_failing: false, context_limit: None, priority: Priority::default() }
 }
+
+/// Every backend of a small pool, in order.
+pub(super) const EVERYBODY: [Slot; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 fn pool(backends: &[BackendView]) -> PoolView<'_> {
     PoolView {
         backends,
+        members: &EVERYBODY[..backends.len()],
         waiting: 0,
         max_waiting: 32,
         binds_sessions: true,
         sessions_full: false,
         on_full: OnFull::Unbound,
         claims: &[],
+        is_by_model: false,
+        crosses_tiers: false,
+        adaptive: None,
+        factor: 1.0,
+        is_enforced: true,
     }
 }
 
 fn ask(bound: Option<Slot>) -> Ask<'static> {
-    Ask { has_session: true, bound, tried: &[], context_tokens: 0, is_queued: false, spread: 7 }
+    Ask { preference: Preference::Session { bound }, spread: 7, ..Ask::default() }
 }
 
 fn grant(slot: Slot, binding: Binding) -> Decision {
-    Decision::Grant { slot, binding }
+    Decision::Grant(Grant { slot, binding, pick: Pick::LeastLoaded, is_over: false })
 }
 
 fn gate(decision: Decision) -> Option<Gate> {
@@ -77,7 +89,7 @@ fn gateway_7_only_a_backend_that_is_known_to_have_the_window_will_do() {
     assert_eq!(decide(&pool(&backends), &long), Decision::Wait, "full is not too small");
     backends[2].is_admitted = false;
     assert_eq!(gate(decide(&pool(&backends), &long)), Some(Gate::ContextWindow), "never a shorter one");
-    assert!(matches!(decide(&pool(&backends), &ask(None)), Decision::Grant { .. }), "who says nothing is served");
+    assert!(matches!(decide(&pool(&backends), &ask(None)), Decision::Grant(_)), "who says nothing is served");
     for one in &mut backends {
         one.is_admitted = false;
     }
@@ -95,7 +107,7 @@ fn gateway_1_a_reserved_slot_is_nobody_else_s() {
     assert_eq!(decide(&pool(&backends), &ask(None)), grant(0, Binding::Made));
     assert_eq!(reserve(&pool(&backends), &ask(None)), Decision::Reserve);
     let no_queue = PoolView { max_waiting: 0, ..claimed };
-    let refusal = crate::refusal::Refusal { gate: Gate::QueueFull, in_flight: 16, limit: 16 };
+    let refusal = Refusal { in_flight: 16, limit: 16, healthy: 2, active: Some(Priority::default()), ..Refusal::by(Gate::QueueFull) };
     assert_eq!(reserve(&no_queue, &ask(None)), Decision::Refuse(refusal), "the reserved slot is counted");
     let out = [BackendView { is_admitted: false, ..backend(0, 8, 0) }];
     assert!(matches!(reserve(&pool(&out), &ask(None)), Decision::Refuse(refusal) if refusal.gate == Gate::NoBackend));
@@ -107,7 +119,8 @@ fn gateway_3_full_waits_then_refuses_and_none_is_503() {
     assert_eq!(decide(&pool(&full), &ask(None)), Decision::Wait);
     let no_queue = PoolView { waiting: 32, ..pool(&full) };
     let refused = decide(&no_queue, &ask(None));
-    assert_eq!(refused, Decision::Refuse(crate::refusal::Refusal { gate: Gate::QueueFull, in_flight: 16, limit: 16 }));
+    let told = Refusal { in_flight: 16, limit: 16, healthy: 2, active: Some(Priority::default()), ..Refusal::by(Gate::QueueFull) };
+    assert_eq!(refused, Decision::Refuse(told));
     let queued = Ask { is_queued: true, ..ask(None) };
     assert_eq!(decide(&no_queue, &queued), Decision::Wait, "its place is its own");
     let out = [BackendView { is_admitted: false, ..backend(0, 8, 0) }];
@@ -132,7 +145,7 @@ fn rulings_1_on_full() {
     assert_eq!(gate(decide(&full(OnFull::Refuse), &ask(None))), Some(Gate::SessionTableFull));
     assert_eq!(gate(decide(&full(OnFull::EvictIdle), &ask(None))), Some(Gate::SessionTableFull));
     assert_eq!(decide(&full(OnFull::Refuse), &ask(Some(0))), grant(0, Binding::Kept), "bound sessions go on");
-    let none = Ask { has_session: false, ..ask(None) };
+    let none = Ask { preference: Preference::None, ..ask(None) };
     assert_eq!(decide(&full(OnFull::Refuse), &none), grant(0, Binding::Absent), "no session needs no place");
 }
 
@@ -141,8 +154,8 @@ fn requests_without_a_session_spread_over_idle_backends() {
     let backends = [backend(0, 8, 0); 4];
     let mut seen = [0_u32; 4];
     for spread in 0..4000 {
-        let none = Ask { has_session: false, spread, ..ask(None) };
-        if let Decision::Grant { slot, .. } = decide(&pool(&backends), &none) {
+        let none = Ask { preference: Preference::None, spread, ..ask(None) };
+        if let Decision::Grant(Grant { slot, .. }) = decide(&pool(&backends), &none) {
             seen[slot] += 1;
         }
     }
@@ -164,7 +177,7 @@ fn a_backend_that_fails_fast_does_not_attract_more() {
 prop_compose! {
     fn any_backend()(limit in 0_u32..5, in_flight in 0_u32..6, bound in 0_u64..4, is_admitted: bool, is_failing: bool,
         context_limit in proptest::option::of(1_u64..4)) -> BackendView {
-        BackendView { limit, in_flight, bound, is_admitted, is_failing, context_limit }
+        BackendView { limit, in_flight, bound, is_admitted, is_failing, context_limit, priority: Priority::default() }
     }
 }
 
@@ -178,8 +191,10 @@ proptest! {
         context_tokens in 0_u64..4, spread: u64, waiting in 0_usize..3, max_waiting in 0_usize..3, reserved in 0_u32..4,
     ) {
         let claims = [Claims { window: 0, count: reserved }];
-        let pool = PoolView { backends: &backends, waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse, claims: &claims };
-        let ask = Ask { has_session, bound, tried: &tried, context_tokens, is_queued, spread };
+        let pool =
+            PoolView { waiting, max_waiting, binds_sessions, sessions_full, on_full: OnFull::Refuse, claims: &claims, ..pool(&backends) };
+        let preference = if has_session { Preference::Session { bound } } else { Preference::None };
+        let ask = Ask { preference, tried: &tried, context_tokens, is_queued, spread, share: 1.0 };
         let usable = |slot: usize| {
             let b = &backends[slot];
             b.is_admitted && b.in_flight < b.limit && !tried.contains(&slot)
@@ -189,7 +204,7 @@ proptest! {
         let room: u32 = backends.iter().filter(|b| b.is_admitted).map(|b| b.limit.saturating_sub(b.in_flight)).sum();
         let is_free = room > reserved;
         match decide(&pool, &ask) {
-            Decision::Grant { slot, binding } => {
+            Decision::Grant(Grant { slot, binding, .. }) => {
                 prop_assert!(usable(slot) && is_free);
                 match binding {
                     Binding::Kept => prop_assert_eq!(bound, Some(slot)),

@@ -1,13 +1,25 @@
 //! The kinds of option value: parsing from JSON or text, bounds, printing.
 
+mod structured;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json};
+
+use self::text::{
+    in_range, parse_bool, parse_bytes, parse_duration, parse_headers, parse_ports, parse_words, print_bytes, print_duration, quote,
+};
+use crate::flow::metric::Metric;
+use crate::flow::turn::TurnRow;
 
 /// What an option accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// A whole number in a range.
     Int {
@@ -25,6 +37,28 @@ pub enum Kind {
         /// The word.
         word: &'static str,
     },
+    /// A number in a range, or a word that stands for "no number".
+    Decimal {
+        /// Smallest allowed; not itself allowed when `is_above`.
+        min: f64,
+        /// Largest allowed.
+        max: f64,
+        /// Whether the number must be larger than `min`.
+        is_above: bool,
+        /// The word.
+        word: Option<&'static str>,
+    },
+    /// Numbers by model name, as a JSON object; in text also `m1=30000,m2=500`. `none` is the empty list.
+    DecimalsByModel {
+        /// Smallest allowed.
+        min: f64,
+        /// Largest allowed.
+        max: f64,
+    },
+    /// A list of metrics: `[{"metric": "p80", "q": 0.8, "threshold": 30000}]`. `none` is the empty list.
+    Metrics,
+    /// A turn table: `[{"min_turn": 1, "share": 0.85, "tol": 1.0}]`. `none`: made of other options.
+    Turns,
     /// A time: `5s`, `300ms`, `24h`, `10m`, or a number of seconds.
     Duration {
         /// Smallest allowed.
@@ -61,7 +95,7 @@ pub enum Kind {
 }
 
 /// A checked option value.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// Of [`Kind::Int`] or [`Kind::IntOr`].
     Int(u64),
@@ -81,6 +115,14 @@ pub enum Value {
     Texts(Vec<String>),
     /// Of [`Kind::Ports`], by port.
     Ports(BTreeMap<u16, u64>),
+    /// Of [`Kind::Decimal`]; finite.
+    Decimal(f64),
+    /// Of [`Kind::DecimalsByModel`].
+    Decimals(BTreeMap<String, f64>),
+    /// Of [`Kind::Metrics`].
+    Metrics(Vec<Metric>),
+    /// Of [`Kind::Turns`].
+    Turns(Vec<TurnRow>),
 }
 
 /// A value that its option does not accept.
@@ -101,6 +143,11 @@ impl Kind {
         match self {
             Kind::Int { .. } => "integer",
             Kind::IntOr { .. } => "integer or word",
+            Kind::Decimal { word: None, .. } => "number",
+            Kind::Decimal { .. } => "number or word",
+            Kind::DecimalsByModel { .. } => "numbers by model",
+            Kind::Metrics => "list of metrics",
+            Kind::Turns => "turn table",
             Kind::Duration { .. } => "duration",
             Kind::Bytes { .. } => "size",
             Kind::Bool => "boolean",
@@ -117,6 +164,19 @@ impl Kind {
         match self {
             Kind::Int { min, max } => format!("{min}..={max}"),
             Kind::IntOr { min, max, word } => format!("{min}..={max} or {word}"),
+            Kind::Decimal { min, max, is_above, word } => {
+                let low = if is_above { format!("more than {min}, up to {max}") } else { format!("{min}..={max}") };
+                word.map_or_else(|| low.clone(), |word| format!("{low} or {word}"))
+            }
+            Kind::DecimalsByModel { min, max } => {
+                format!("none, or an object of model names with a number of {min}..={max}")
+            }
+            Kind::Metrics => "none, or a list of 1 to 16 objects with metric (a name), q (between 0 and 1; `avg` needs none) \
+                              and threshold (0 or more), no name twice"
+                .to_owned(),
+            Kind::Turns => "none, or a list of 1 to 64 objects with min_turn (the first is 1, ascending), share (more than 0, \
+                            up to 1) and tol (1 or more)"
+                .to_owned(),
             Kind::Duration { min, max, optional } => {
                 let none = if optional { " or none" } else { "" };
                 format!("{}..={}{none} (units ms, s, m, h)", print_duration(min), print_duration(max))
@@ -135,6 +195,9 @@ impl Kind {
 
     /// Checks a JSON value, as a route document gives it.
     pub fn parse_json(self, json: &Json) -> Result<Value, InvalidValue> {
+        if let Some(parsed) = self.parse_structured(json) {
+            return parsed.map_err(|got| self.invalid(got));
+        }
         let text = match json {
             Json::String(text) => text.clone(),
             Json::Number(number) => number.to_string(),
@@ -175,7 +238,17 @@ impl Kind {
     /// Checks a value as a command line gives it.
     pub fn parse_text(self, text: &str) -> Result<Value, InvalidValue> {
         let text = text.trim();
+        if let Some(parsed) = self.parse_structured(&structured::json_of(text)) {
+            return parsed.map_err(|got| self.invalid(got));
+        }
         let parsed = match self {
+            Kind::Decimal { word: Some(word), .. } if text == word => Some(Value::Word(word)),
+            Kind::Decimal { min, max, is_above, .. } => {
+                let number: Option<f64> = in_range(text.parse().ok(), min, max);
+                number.filter(|number| !is_above || *number > min).map(Value::Decimal)
+            }
+            // Read above.
+            Kind::DecimalsByModel { .. } | Kind::Metrics | Kind::Turns => None,
             Kind::Int { min, max } => in_range(text.parse().ok(), min, max).map(Value::Int),
             Kind::IntOr { min, max, word } => {
                 if text == word {
@@ -198,6 +271,19 @@ impl Kind {
         parsed.ok_or_else(|| self.invalid(quote(text)))
     }
 
+    /// Reads the kinds that are JSON also in text; `None` for the others. The error says what was found.
+    fn parse_structured(self, json: &Json) -> Option<Result<Value, String>> {
+        // From documents that came over a command line or the wire.
+        let inner = json.as_str().map(structured::json_of);
+        let json = inner.as_ref().unwrap_or(json);
+        match self {
+            Kind::DecimalsByModel { min, max } => Some(structured::numbers(json, min, max)),
+            Kind::Metrics => Some(structured::metrics(json)),
+            Kind::Turns => Some(structured::turns(json)),
+            _ => None,
+        }
+    }
+
     fn invalid(self, got: String) -> InvalidValue {
         InvalidValue { expected: self.name().to_owned(), got, allowed: self.allowed() }
     }
@@ -216,11 +302,32 @@ impl fmt::Display for Value {
             Value::Words(words) => f.write_str(&words.join(",")),
             Value::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Value::Texts(texts) => f.write_str(&texts.join(",")),
+            Value::Decimal(number) => write!(f, "{number}"),
+            Value::Decimals(_) | Value::Metrics(_) | Value::Turns(_) => match self.structured_json() {
+                Json::Null => f.write_str("none"),
+                json => write!(f, "{json}"),
+            },
             Value::Ports(ports) if ports.is_empty() => f.write_str("none"),
             Value::Ports(ports) => {
                 let pairs: Vec<String> = ports.iter().map(|(port, number)| format!("{port}={number}")).collect();
                 f.write_str(&pairs.join(","))
             }
+        }
+    }
+}
+
+impl Value {
+    /// The value of a number or of a kind with a structure, as a route document has it; null when it is empty or of another
+    /// kind.
+    pub fn structured_json(&self) -> Json {
+        match self {
+            Value::Decimal(number) => structured::number(*number),
+            Value::Decimals(numbers) if !numbers.is_empty() => {
+                numbers.iter().map(|(name, number)| (name.clone(), structured::number(*number))).collect::<Map<_, _>>().into()
+            }
+            Value::Metrics(metrics) if !metrics.is_empty() => structured::metrics_json(metrics),
+            Value::Turns(rows) if !rows.is_empty() => structured::turns_json(rows),
+            _ => Json::Null,
         }
     }
 }
@@ -237,188 +344,3 @@ pub fn json_kind(json: &Json) -> &'static str {
     }
 }
 
-/// A short, safe echo of what was written.
-fn quote(text: &str) -> String {
-    if text.chars().count() <= 40 && !text.chars().any(char::is_control) {
-        format!("'{text}'")
-    } else {
-        "a longer text".to_owned()
-    }
-}
-
-fn in_range<T: PartialOrd + Copy>(value: Option<T>, min: T, max: T) -> Option<T> {
-    value.filter(|value| *value >= min && *value <= max)
-}
-
-fn parse_bool(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "true" | "yes" | "on" | "1" => Some(true),
-        "false" | "no" | "off" | "0" => Some(false),
-        _ => None,
-    }
-}
-
-fn parse_words(text: &str, allowed: &'static [&'static str]) -> Option<Vec<&'static str>> {
-    let mut words = Vec::new();
-    if text == "none" || text.is_empty() {
-        return Some(words);
-    }
-    for part in text.split(',') {
-        let word = *allowed.iter().find(|word| **word == part.trim())?;
-        if words.contains(&word) {
-            return None;
-        }
-        words.push(word);
-    }
-    Some(words)
-}
-
-fn parse_headers(text: &str) -> Option<Vec<String>> {
-    if text == "none" || text.is_empty() {
-        return Some(Vec::new());
-    }
-    text.split(',')
-        .map(|part| http::HeaderName::from_bytes(part.trim().as_bytes()).ok().map(|name| name.as_str().to_owned()))
-        .collect()
-}
-
-fn parse_ports(text: &str, min: u64, max: u64) -> Option<BTreeMap<u16, u64>> {
-    let mut ports = BTreeMap::new();
-    if text == "none" || text.is_empty() {
-        return Some(ports);
-    }
-    for part in text.split(',') {
-        let (port, number) = part.split_once('=')?;
-        let port = in_range(port.trim().parse().ok(), 1, u16::MAX)?;
-        let number = in_range(number.trim().parse().ok(), min, max)?;
-        if ports.insert(port, number).is_some() {
-            return None;
-        }
-    }
-    Some(ports)
-}
-
-/// Splits `12.5ms` into number and unit.
-fn split_unit(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(end);
-    Some((number.parse().ok()?, unit.trim()))
-}
-
-/// `5s`, `300ms`, `1.5h`, `90` (seconds).
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let (number, unit) = split_unit(text)?;
-    let seconds = match unit {
-        "ms" => number / 1000.0,
-        "s" | "" => number,
-        "m" => number * 60.0,
-        "h" => number * 3600.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(seconds).ok()
-}
-
-/// The shortest form that [`parse_duration`] reads back as the same milliseconds.
-pub fn print_duration(span: Duration) -> String {
-    let ms = span.as_millis();
-    match ms {
-        0 => "0s".to_owned(),
-        _ if ms.is_multiple_of(3_600_000) => format!("{}h", ms / 3_600_000),
-        _ if ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
-        _ if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
-        _ => format!("{ms}ms"),
-    }
-}
-
-/// `10MiB`, `512`, `64KiB`.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = split_unit(text)?;
-    let factor: u32 = match unit {
-        "" | "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    let size = number * f64::from(factor);
-    // Sizes past 2^53 are refused: a float would round them.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked whole and in range")]
-    (size.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&size)).then_some(size as u64)
-}
-
-fn print_bytes(size: u64) -> String {
-    match size {
-        0 => "0B".to_owned(),
-        _ if size.is_multiple_of(1 << 30) => format!("{}GiB", size >> 30),
-        _ if size.is_multiple_of(1 << 20) => format!("{}MiB", size >> 20),
-        _ if size.is_multiple_of(1 << 10) => format!("{}KiB", size >> 10),
-        _ => format!("{size}B"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    const SPAN: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(3600), optional: true };
-
-    #[test]
-    fn numbers_texts_and_words_are_read() {
-        let int = Kind::Int { min: 1, max: 10 };
-        assert_eq!(int.parse_json(&json!(10)).unwrap(), Value::Int(10));
-        assert_eq!(int.parse_json(&json!("7")).unwrap(), Value::Int(7));
-        assert_eq!(SPAN.parse_json(&json!("300ms")).unwrap(), Value::Duration(Duration::from_millis(300)));
-        assert_eq!(SPAN.parse_json(&json!(0.5)).unwrap(), Value::Duration(Duration::from_millis(500)));
-        assert_eq!(SPAN.parse_json(&json!(null)).unwrap(), Value::None);
-        let bytes = Kind::Bytes { min: 1, max: 1 << 30 };
-        assert_eq!(bytes.parse_json(&json!("10MiB")).unwrap(), Value::Bytes(10 << 20));
-        for (text, flag) in [("Yes", true), ("ON", true), ("1", true), ("no", false), ("Off", false), ("0", false)] {
-            assert_eq!(Kind::Bool.parse_text(text).unwrap(), Value::Bool(flag));
-        }
-        let words = Kind::Words(&["connect", "502"]);
-        assert_eq!(words.parse_json(&json!(["502", "connect"])).unwrap(), Value::Words(vec!["502", "connect"]));
-        assert_eq!(words.parse_json(&json!([502])).unwrap(), Value::Words(vec!["502"]));
-        assert!(words.parse_json(&json!([["502"]])).is_err());
-        assert_eq!(words.parse_text("none").unwrap(), Value::Words(vec![]));
-        assert!(words.parse_text("502,502").is_err());
-    }
-
-    #[test]
-    fn numbers_by_port_are_read_from_text_list_and_object() {
-        let ports = Kind::Ports { min: 1, max: 1000 };
-        let expected = Value::Ports(BTreeMap::from([(19001, 7), (19002, 8)]));
-        for json in [json!("19002=8, 19001=7"), json!(["19001=7", "19002=8"]), json!({"19001": 7, "19002": 8})] {
-            assert_eq!(ports.parse_json(&json).unwrap(), expected, "{json}");
-        }
-        assert_eq!(ports.parse_text(&expected.to_string()).unwrap(), expected);
-        assert_eq!(ports.parse_json(&json!({})).unwrap().to_string(), "none");
-        for bad in [json!("19001"), json!("0=1"), json!("1=0"), json!("1=1,1=2"), json!("70000=1"), json!({"1": "2"})] {
-            assert!(ports.parse_json(&bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn an_error_names_kind_value_and_bounds() {
-        let error = Kind::Int { min: 1, max: 10 }.parse_json(&json!("many")).unwrap_err();
-        assert_eq!(error.to_string(), "integer expected, got string 'many'; allowed: 1..=10");
-        let error = Kind::Int { min: 1, max: 10 }.parse_json(&json!(-1)).unwrap_err();
-        assert_eq!(error.to_string(), "integer expected, got number '-1'; allowed: 1..=10");
-        let error = SPAN.parse_json(&json!({"a": 1})).unwrap_err();
-        assert!(error.to_string().contains("got object"), "{error}");
-        for bad in ["nan", "inf", "-1s", "1e400", "5 weeks", ""] {
-            assert!(SPAN.parse_text(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn printing_reads_back() {
-        for ms in [1, 999, 1000, 1500, 60_000, 90_000, 3_600_000] {
-            let span = Duration::from_millis(ms);
-            assert_eq!(parse_duration(&print_duration(span)), Some(span));
-        }
-        for size in [0, 1, 1023, 1024, 10 << 20, (64 << 20) + 1] {
-            assert_eq!(parse_bytes(&print_bytes(size)), Some(size));
-        }
-    }
-}

@@ -1,10 +1,15 @@
 //! From the options that a route sets to the values that the program reads.
 
+mod flow;
+
+pub use flow::FlowSettings;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::catalogue::{CATALOGUE, Preset, find};
 use super::kind::Value;
+use crate::flow::metric::Metric;
 use crate::retry::RetryOn;
 use crate::session::SourceList;
 
@@ -13,6 +18,10 @@ use crate::session::SourceList;
 pub enum Affinity {
     /// Durable binding in the control plane.
     Binding,
+    /// crc32 of the session id over the tier's backends.
+    Hash,
+    /// Highest random weight.
+    Rendezvous,
     /// None.
     Off,
 }
@@ -73,7 +82,7 @@ impl RetryTries {
 pub type OptionSet = BTreeMap<&'static str, Value>;
 
 /// Every option's effective value. Field names are option names; units are in the types.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each field is the catalogue's option of that name, described there")]
 pub struct RouteOptions {
     pub affinity: Affinity,
@@ -84,6 +93,8 @@ pub struct RouteOptions {
     pub max_concurrency: u32,
     pub max_waiting: u32,
     pub queue_timeout: Duration,
+    pub cross_tier_fallback: bool,
+    pub flow: FlowSettings,
     pub health_check_interval: Duration,
     pub health_timeout: Duration,
     pub health_failures: u32,
@@ -110,10 +121,18 @@ impl RouteOptions {
         let read = Reader { preset, set };
         Self {
             affinity: match read.word("affinity") {
+                _ if !read.flag("session_affinity_enabled") => Affinity::Off,
                 "off" => Affinity::Off,
+                "hash" => Affinity::Hash,
+                "rendezvous" => Affinity::Rendezvous,
                 _ => Affinity::Binding,
             },
-            session_sources: SourceList::new(&read.words("session_sources"), &read.texts("extra_session_headers")),
+            session_sources: {
+                let is_user_off = read.flag("disable_body_user_affinity");
+                let mut words = read.words("session_sources");
+                words.retain(|word| !(is_user_off && *word == "body.user"));
+                SourceList::new(&words, &read.texts("extra_session_headers"))
+            },
             max_sessions: read.int("max_sessions"),
             on_full: match read.word("on_full") {
                 "refuse" => OnFull::Refuse,
@@ -124,6 +143,8 @@ impl RouteOptions {
             max_concurrency: read.small("max_concurrency"),
             max_waiting: read.small("max_waiting"),
             queue_timeout: read.duration("queue_timeout"),
+            cross_tier_fallback: read.flag("cross_tier_fallback"),
+            flow: FlowSettings::read(&read),
             health_check_interval: read.duration("health_check_interval"),
             health_timeout: read.duration("health_timeout"),
             health_failures: read.small("health_failures"),
@@ -240,6 +261,31 @@ impl Reader<'_> {
         }
     }
 
+    fn decimal(&self, name: &str) -> f64 {
+        self.optional_decimal(name).unwrap_or_default()
+    }
+
+    fn optional_decimal(&self, name: &str) -> Option<f64> {
+        match self.value(name) {
+            Some(Value::Decimal(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    fn decimals(&self, name: &str) -> BTreeMap<String, f64> {
+        match self.value(name) {
+            Some(Value::Decimals(numbers)) => numbers,
+            _ => BTreeMap::new(),
+        }
+    }
+
+    fn metrics(&self, name: &str) -> Vec<Metric> {
+        match self.value(name) {
+            Some(Value::Metrics(metrics)) => metrics,
+            _ => Vec::new(),
+        }
+    }
+
     fn flag(&self, name: &str) -> bool {
         matches!(self.value(name), Some(Value::Bool(true)))
     }
@@ -255,6 +301,8 @@ mod tests {
         let defaults = RouteOptions::default();
         let others = [
             ("affinity", "off"),
+            ("session_affinity_enabled", "false"),
+            ("disable_body_user_affinity", "true"),
             ("session_sources", "body.user"),
             ("extra_session_headers", "x-smg-routing-key"),
             ("max_sessions", "2"),
@@ -263,6 +311,52 @@ mod tests {
             ("max_concurrency", "7"),
             ("max_waiting", "0"),
             ("queue_timeout", "1s"),
+            ("rt_limit_factor", "2"),
+            ("cross_tier_fallback", "true"),
+            ("load_rate_limit", "false"),
+            ("cluster_avg_interval", "10s"),
+            ("ttft_limit_ms", "500"),
+            ("ttft_limit_by_model", r#"{"m":500}"#),
+            ("ttft_metrics", r#"[{"metric":"p9","q":0.9,"threshold":1.5}]"#),
+            ("ttft_429_default_enabled", "false"),
+            ("ttft_window", "10s"),
+            ("ttft_ewma_alpha", "0.5"),
+            ("ttft_ttl", "30s"),
+            ("ttft_probe_window", "5s"),
+            ("ttft_probe_per_window", "1"),
+            ("tps_limit_tps", "20.5"),
+            ("tps_limit_by_model", r#"{"m":0.5}"#),
+            ("tps_metrics", r#"[{"metric":"avg","threshold":3}]"#),
+            ("tps_basis", "decode"),
+            ("tps_window", "10s"),
+            ("tps_ewma_alpha", "0.5"),
+            ("tps_ttl", "30s"),
+            ("tps_probe_window", "5s"),
+            ("tps_probe_per_window", "1"),
+            ("tps_min_tokens", "1"),
+            ("tps_min_decode_s", "1s"),
+            ("adaptive_cc", "true"),
+            ("adaptive_cc_min", "2"),
+            ("adaptive_cc_init", "3"),
+            ("adaptive_cc_use_ttft", "false"),
+            ("adaptive_cc_hold_when_idle", "false"),
+            ("adaptive_cc_min_frac", "0.5"),
+            ("adaptive_cc_init_frac", "0.5"),
+            ("adaptive_cc_interval", "5s"),
+            ("adaptive_cc_dec", "0.9"),
+            ("adaptive_cc_inc", "1.1"),
+            ("adaptive_cc_pressure_frac", "0.8"),
+            ("adaptive_cc_slack_frac", "0.5"),
+            ("adaptive_cc_abs", "2"),
+            ("adaptive_cc_ttl", "1m"),
+            ("session_prio", "true"),
+            ("session_prio_r_new", "0.5"),
+            ("session_prio_full_turn", "16"),
+            ("session_prio_table", r#"[{"min_turn":1,"share":0.5,"tol":1}]"#),
+            ("session_prio_severe", "2"),
+            ("session_prio_release", "0.8"),
+            ("session_prio_t1_probes", "0"),
+            ("session_prio_warn_frac", "0.1"),
             ("health_check_interval", "3s"),
             ("health_timeout", "1s"),
             ("health_failures", "3"),

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
+use super::priority::Priority;
 use super::spec::{BackendSpec, RouteSpec};
 use crate::option::{Preset, Value};
 
@@ -32,6 +33,11 @@ fn value_json(value: &Value) -> Json {
     match value {
         Value::Int(number) => json!(number),
         Value::Bool(flag) => json!(flag),
+        Value::Decimal(_) => value.structured_json(),
+        Value::Decimals(_) | Value::Metrics(_) | Value::Turns(_) => match value.structured_json() {
+            Json::Null => json!("none"),
+            json => json,
+        },
         Value::Words(words) => json!(words),
         Value::Texts(texts) if texts.len() != 1 => json!(texts),
         Value::Ports(ports) if !ports.is_empty() => {
@@ -42,7 +48,7 @@ fn value_json(value: &Value) -> Json {
 }
 
 fn backend_json(backend: &BackendSpec) -> Json {
-    let BackendSpec { id, name, max_concurrency, health_path, context_limit, dp_size } = backend;
+    let BackendSpec { id, name, max_concurrency, health_path, context_limit, dp_size, priority, models } = backend;
     let mut object = Map::new();
     object.insert("address".to_owned(), json!(id.as_str()));
     let fields = [
@@ -51,6 +57,8 @@ fn backend_json(backend: &BackendSpec) -> Json {
         ("health_path", health_path.as_ref().map(|text| json!(text))),
         ("context_limit", context_limit.map(|number| json!(number))),
         ("dp_size", dp_size.map(|number| json!(number))),
+        ("priority", (*priority != Priority::default()).then(|| priority.json())),
+        ("models", (!models.is_empty()).then(|| json!(models))),
     ];
     for (key, value) in fields {
         if let Some(value) = value {

@@ -1,12 +1,13 @@
 //! A route that is valid by construction.
 
+use super::priority::Priority;
 use crate::ids::{BackendId, RouteName};
 use crate::option::{OptionSet, Preset, RouteOptions, Value};
 
 const WINDOWS: &str = "backend_context_limits";
 
 /// A checked route document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RouteSpec {
     /// Name and path prefix.
     pub name: RouteName,
@@ -33,6 +34,20 @@ impl RouteSpec {
         }
     }
 
+    /// Whether the route has a pool per model. Then every backend states its models.
+    pub fn is_by_model(&self) -> bool {
+        self.backends.iter().any(|backend| !backend.models.is_empty())
+    }
+
+    /// The models that the route has pools for, sorted.
+    pub fn models(&self) -> Vec<&str> {
+        let mut models: Vec<&str> =
+            self.backends.iter().flat_map(|backend| &backend.models).map(String::as_str).collect();
+        models.sort_unstable();
+        models.dedup();
+        models
+    }
+
     /// The effective options.
     pub fn options(&self) -> RouteOptions {
         RouteOptions::resolve(self.preset, &self.set)
@@ -54,12 +69,25 @@ pub struct BackendSpec {
     pub context_limit: Option<u64>,
     /// Data-parallel ranks.
     pub dp_size: Option<u32>,
+    /// Its tier: the larger number is preferred.
+    pub priority: Priority,
+    /// The models that it serves, sorted; empty on a route that has one pool for all.
+    pub models: Vec<String>,
 }
 
 impl BackendSpec {
     /// A backend with nothing stated but its address.
     pub fn new(id: BackendId) -> Self {
-        Self { id, name: None, max_concurrency: None, health_path: None, context_limit: None, dp_size: None }
+        Self {
+            id,
+            name: None,
+            max_concurrency: None,
+            health_path: None,
+            context_limit: None,
+            dp_size: None,
+            priority: Priority::default(),
+            models: Vec::new(),
+        }
     }
 
     /// The context window in tokens that the backend is known to have: its own, else its port's in the options, else what
@@ -72,6 +100,11 @@ impl BackendSpec {
     /// The data-parallel ranks that the router chooses from; `None` when it chooses none.
     pub fn ranks(&self, options: &RouteOptions) -> Option<u32> {
         self.dp_size.filter(|size| *size > 1 && !options.backend_managed_affinity)
+    }
+
+    /// Whether it serves this model; any, on a route that has one pool for all.
+    pub fn serves(&self, model: &str) -> bool {
+        self.models.is_empty() || self.models.iter().any(|own| own == model)
     }
 
     /// Whether an operator may mean this backend by `text`: its address or its name.

@@ -1,6 +1,8 @@
 //! The one validator of route documents. It reads everything before it answers: a bad document gets every complaint at
 //! once, each with its field, and nothing of it is used.
 
+mod backends;
+
 use std::fmt;
 
 use serde_json::{Map, Value as Json};
@@ -45,8 +47,9 @@ impl fmt::Display for Complaints {
 
 impl std::error::Error for Complaints {}
 
-const ROUTE_FIELDS: &str = "name, default, preset, options, backends";
-const BACKEND_FIELDS: &str = "address, name, max_concurrency, health_path, context_limit, dp_size";
+const ROUTE_FIELDS: &str = "name, default, preset, options, backends, backends_by_model";
+/// The session router's names of two of them.
+const OTHER_ROUTE_FIELDS: [&str; 2] = ["peers", "peers_by_model"];
 
 /// Reads a document: one route object, or `{"routes": [...]}`.
 pub fn parse_document(document: &Json) -> Result<Vec<RouteSpec>, Complaints> {
@@ -113,14 +116,14 @@ pub fn parse_option(name: &str, json: &Json) -> Result<(&'static str, Value), St
 /// A backend of a pool must have an address that no other has, and likewise a name.
 pub fn check_backends(path: &str, backends: &[BackendSpec]) -> Result<(), Complaints> {
     let mut complaints = Complaints::default();
-    check_unique(path, backends, &mut complaints);
+    backends::check_unique(path, backends, &mut complaints);
     complaints.or(())
 }
 
 /// Checks one backend object.
 pub fn parse_backend(path: &str, document: &Json) -> Result<BackendSpec, Complaints> {
     let mut complaints = Complaints::default();
-    match read_backend(path, document, &mut complaints) {
+    match backends::read(path, document, &mut complaints) {
         Some(backend) => complaints.or(backend),
         None => Err(complaints),
     }
@@ -139,6 +142,8 @@ fn unknown_option(name: &str) -> String {
 fn check_together(routes: &[RouteSpec], complaints: &mut Complaints) {
     for (index, route) in routes.iter().enumerate() {
         check_context(route, complaints);
+        check_models(route, complaints);
+        check_flow(route, complaints);
         if routes.iter().take(index).any(|other| other.name == route.name) {
             complaints.add(format!("routes.{}.name", route.name), "duplicate: another route has this name and prefix");
         }
@@ -174,13 +179,54 @@ fn check_context(route: &RouteSpec, complaints: &mut Complaints) {
     }
 }
 
+/// A route has one pool for all models, or one for each: a backend that says nothing of models has no place beside one that
+/// does.
+fn check_models(route: &RouteSpec, complaints: &mut Complaints) {
+    if !route.is_by_model() {
+        return;
+    }
+    for backend in route.backends.iter().filter(|backend| backend.models.is_empty()) {
+        let field = format!("routes.{}.backends[{}].models", route.name, backend.id);
+        complaints.add(field, "missing; other backends of this route state their models, so each must");
+    }
+}
+
+/// What options of flow control need of each other.
+fn check_flow(route: &RouteSpec, complaints: &mut Complaints) {
+    let path = format!("routes.{}.options", route.name);
+    let flow = route.options().flow;
+    if flow.adaptive_cc && !flow.tps.is_stated() {
+        let problem = "needs a TPS limit: set tps_limit_tps, tps_limit_by_model or tps_metrics as well";
+        complaints.add(format!("{path}.adaptive_cc"), problem);
+    }
+    if let Some(Value::Decimal(slack)) = route.set.get("adaptive_cc_slack_frac")
+        && *slack >= flow.adaptive.pressure_frac
+    {
+        let problem = format!("{slack} is not less than adaptive_cc_pressure_frac ({})", flow.adaptive.pressure_frac);
+        complaints.add(format!("{path}.adaptive_cc_slack_frac"), problem);
+    }
+    for (name, signal) in [("ttft", &flow.ttft), ("tps", &flow.tps)] {
+        let models = route.models();
+        for model in signal.limit_by_model.keys().filter(|model| !models.contains(&model.as_str())) {
+            let allowed = if models.is_empty() { "none".to_owned() } else { models.join(", ") };
+            let problem = format!("no backend serves model '{}'; allowed: {allowed}", shown(model));
+            complaints.add(format!("{path}.{name}_limit_by_model"), problem);
+        }
+    }
+}
+
+/// A model's name, cut to what fits into a message.
+fn shown(model: &str) -> String {
+    model.chars().take(64).collect()
+}
+
 fn read_route(path: &str, document: &Json, complaints: &mut Complaints) -> Option<RouteSpec> {
     let Json::Object(object) = document else {
         complaints.add(path, format!("object expected, got {}", json_kind(document)));
         return None;
     };
     for key in object.keys() {
-        if !ROUTE_FIELDS.split(", ").any(|known| known == key) {
+        if !ROUTE_FIELDS.split(", ").chain(OTHER_ROUTE_FIELDS).any(|known| known == key) {
             complaints.add(format!("{path}.{key}"), format!("unknown field; allowed: {ROUTE_FIELDS}"));
         }
     }
@@ -206,7 +252,7 @@ fn read_route(path: &str, document: &Json, complaints: &mut Complaints) -> Optio
         }),
     };
     let set = read_options(path, object.get("options"), complaints);
-    let backends = read_backends(path, object.get("backends"), complaints);
+    let backends = backends::read_all(path, object, complaints);
     Some(RouteSpec { name: name?, is_default, preset, set, backends })
 }
 
@@ -230,8 +276,10 @@ fn read_options(path: &str, json: Option<&Json>, complaints: &mut Complaints) ->
         Some(Json::Object(options)) => {
             for (name, json) in options {
                 match parse_option(name, json) {
-                    Ok((name, value)) => {
-                        set.insert(name, value);
+                    Ok((known, value)) => {
+                        if set.insert(known, value).is_some() {
+                            complaints.add(format!("{path}.options.{name}"), format!("duplicate: {known} is set as well"));
+                        }
                     }
                     Err(problem) => complaints.add(format!("{path}.options.{name}"), problem),
                 }
@@ -242,118 +290,5 @@ fn read_options(path: &str, json: Option<&Json>, complaints: &mut Complaints) ->
     set
 }
 
-fn read_backends(path: &str, json: Option<&Json>, complaints: &mut Complaints) -> Vec<BackendSpec> {
-    let path = format!("{path}.backends");
-    match json {
-        None | Some(Json::Null) => Vec::new(),
-        Some(Json::Array(items)) => {
-            let backends: Vec<BackendSpec> = items
-                .iter()
-                .enumerate()
-                .filter_map(|(index, item)| read_backend(&format!("{path}[{index}]"), item, complaints))
-                .collect();
-            check_unique(&path, &backends, complaints);
-            backends
-        }
-        Some(other) => {
-            complaints.add(path, format!("list expected, got {}", json_kind(other)));
-            Vec::new()
-        }
-    }
-}
-
-fn check_unique(path: &str, backends: &[BackendSpec], complaints: &mut Complaints) {
-    for (index, backend) in backends.iter().enumerate() {
-        for other in backends.iter().take(index) {
-            if other.id == backend.id {
-                complaints.add(format!("{path}[{}].address", backend.id), "duplicate: stands twice");
-            }
-            if backend.name.is_some() && other.name == backend.name {
-                complaints.add(
-                    format!("{path}[{}].name", backend.id),
-                    format!("duplicate: backend {} has this name", other.id),
-                );
-            }
-        }
-    }
-}
-
-fn read_backend(path: &str, document: &Json, complaints: &mut Complaints) -> Option<BackendSpec> {
-    let object = match document {
-        Json::String(_) => &Map::from_iter([("address".to_owned(), document.clone())]),
-        Json::Object(object) => object,
-        other => {
-            complaints.add(path, format!("object or host:port expected, got {}", json_kind(other)));
-            return None;
-        }
-    };
-    for key in object.keys() {
-        if !BACKEND_FIELDS.split(", ").any(|known| known == key) {
-            complaints.add(format!("{path}.{key}"), format!("unknown field; allowed: {BACKEND_FIELDS}"));
-        }
-    }
-    let id = match object.get("address") {
-        None => {
-            complaints.add(format!("{path}.address"), "missing; host:port of the backend");
-            None
-        }
-        Some(json) => match json.as_str().map(BackendId::new) {
-            Some(Ok(id)) => Some(id),
-            Some(Err(error)) => {
-                complaints.add(format!("{path}.address"), error.to_string());
-                None
-            }
-            None => {
-                complaints.add(format!("{path}.address"), format!("string expected, got {}", json_kind(json)));
-                None
-            }
-        },
-    };
-    let mut read = |key: &str, kind: Kind| match object.get(key) {
-        None | Some(Json::Null) => None,
-        Some(json) => match kind.parse_json(json) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                complaints.add(format!("{path}.{key}"), error.to_string());
-                None
-            }
-        },
-    };
-    let max_concurrency = read("max_concurrency", Kind::Int { min: 1, max: 100_000 });
-    let context_limit = read("context_limit", Kind::Int { min: 1, max: catalogue::CONTEXT_MAX });
-    let dp_size = read("dp_size", Kind::Int { min: 1, max: 4096 });
-    let health_path = read("health_path", Kind::Path);
-    let name = match object.get("name") {
-        None | Some(Json::Null) => None,
-        Some(Json::String(text)) if is_label(text) => Some(text.clone()),
-        Some(other) => {
-            let problem = format!("label expected, got {}; allowed: 1 to 64 of a-z A-Z 0-9 . _ -", json_kind(other));
-            complaints.add(format!("{path}.name"), problem);
-            None
-        }
-    };
-    let int = |value: Option<Value>| match value {
-        Some(Value::Int(number)) => Some(number),
-        _ => None,
-    };
-    let small = |value| int(value).and_then(|number| u32::try_from(number).ok());
-    Some(BackendSpec {
-        id: id?,
-        name,
-        max_concurrency: small(max_concurrency),
-        health_path: match health_path {
-            Some(Value::Texts(texts)) => texts.into_iter().next(),
-            _ => None,
-        },
-        context_limit: int(context_limit),
-        dp_size: small(dp_size),
-    })
-}
-
-fn is_label(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'_' | b'-'))
-}
-
 #[cfg(test)]
-#[path = "validate/tests.rs"]
 mod tests;

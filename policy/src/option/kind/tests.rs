@@ -1,0 +1,64 @@
+use super::text::{parse_bytes, parse_duration, print_bytes, print_duration};
+use super::*;
+use serde_json::json;
+
+const SPAN: Kind = Kind::Duration { min: Duration::from_millis(1), max: Duration::from_secs(3600), optional: true };
+
+#[test]
+fn numbers_texts_and_words_are_read() {
+    let int = Kind::Int { min: 1, max: 10 };
+    assert_eq!(int.parse_json(&json!(10)).unwrap(), Value::Int(10));
+    assert_eq!(int.parse_json(&json!("7")).unwrap(), Value::Int(7));
+    assert_eq!(SPAN.parse_json(&json!("300ms")).unwrap(), Value::Duration(Duration::from_millis(300)));
+    assert_eq!(SPAN.parse_json(&json!(0.5)).unwrap(), Value::Duration(Duration::from_millis(500)));
+    assert_eq!(SPAN.parse_json(&json!(null)).unwrap(), Value::None);
+    let bytes = Kind::Bytes { min: 1, max: 1 << 30 };
+    assert_eq!(bytes.parse_json(&json!("10MiB")).unwrap(), Value::Bytes(10 << 20));
+    for (text, flag) in [("Yes", true), ("ON", true), ("1", true), ("no", false), ("Off", false), ("0", false)] {
+        assert_eq!(Kind::Bool.parse_text(text).unwrap(), Value::Bool(flag));
+    }
+    let words = Kind::Words(&["connect", "502"]);
+    assert_eq!(words.parse_json(&json!(["502", "connect"])).unwrap(), Value::Words(vec!["502", "connect"]));
+    assert_eq!(words.parse_json(&json!([502])).unwrap(), Value::Words(vec!["502"]));
+    assert!(words.parse_json(&json!([["502"]])).is_err());
+    assert_eq!(words.parse_text("none").unwrap(), Value::Words(vec![]));
+    assert!(words.parse_text("502,502").is_err());
+}
+
+#[test]
+fn numbers_by_port_are_read_from_text_list_and_object() {
+    let ports = Kind::Ports { min: 1, max: 1000 };
+    let expected = Value::Ports(BTreeMap::from([(19001, 7), (19002, 8)]));
+    for json in [json!("19002=8, 19001=7"), json!(["19001=7", "19002=8"]), json!({"19001": 7, "19002": 8})] {
+        assert_eq!(ports.parse_json(&json).unwrap(), expected, "{json}");
+    }
+    assert_eq!(ports.parse_text(&expected.to_string()).unwrap(), expected);
+    assert_eq!(ports.parse_json(&json!({})).unwrap().to_string(), "none");
+    for bad in [json!("19001"), json!("0=1"), json!("1=0"), json!("1=1,1=2"), json!("70000=1"), json!({"1": "2"})] {
+        assert!(ports.parse_json(&bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn an_error_names_kind_value_and_bounds() {
+    let error = Kind::Int { min: 1, max: 10 }.parse_json(&json!("many")).unwrap_err();
+    assert_eq!(error.to_string(), "integer expected, got string 'many'; allowed: 1..=10");
+    let error = Kind::Int { min: 1, max: 10 }.parse_json(&json!(-1)).unwrap_err();
+    assert_eq!(error.to_string(), "integer expected, got number '-1'; allowed: 1..=10");
+    let error = SPAN.parse_json(&json!({"a": 1})).unwrap_err();
+    assert!(error.to_string().contains("got object"), "{error}");
+    for bad in ["nan", "inf", "-1s", "1e400", "5 weeks", ""] {
+        assert!(SPAN.parse_text(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn printing_reads_back() {
+    for ms in [1, 999, 1000, 1500, 60_000, 90_000, 3_600_000] {
+        let span = Duration::from_millis(ms);
+        assert_eq!(parse_duration(&print_duration(span)), Some(span));
+    }
+    for size in [0, 1, 1023, 1024, 10 << 20, (64 << 20) + 1] {
+        assert_eq!(parse_bytes(&print_bytes(size)), Some(size));
+    }
+}

@@ -1,0 +1,280 @@
+//! Run-time switches and limits: what an operator sets on a running route, for a time or until undone (limits.md §5.4, §10;
+//! payloads.md §9). They come before the route's options and leave its document alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::flow::UnixMs;
+
+/// A switch that may be turned on or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Switch {
+    /// The master switch: whether load refuses anybody.
+    LoadRateLimit,
+    /// TTFT: sampling, gate, steering.
+    Ttft,
+    /// TTFT's refusals alone.
+    Ttft429,
+    /// TPS: sampling, gate, adaptive limit.
+    Tps,
+    /// Session turn priority.
+    SessionPrio,
+}
+
+impl Switch {
+    /// Every switch.
+    pub const ALL: [Switch; 5] =
+        [Switch::LoadRateLimit, Switch::Ttft, Switch::Ttft429, Switch::Tps, Switch::SessionPrio];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Switch::LoadRateLimit => "load_rate_limit",
+            Switch::Ttft => "ttft",
+            Switch::Ttft429 => "ttft_429",
+            Switch::Tps => "tps",
+            Switch::SessionPrio => "session_prio",
+        }
+    }
+}
+
+/// A limit that may be set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Limit {
+    /// In milliseconds.
+    TtftMs,
+    /// In tokens per second.
+    Tps,
+}
+
+impl Limit {
+    /// Every limit.
+    pub const ALL: [Limit; 2] = [Limit::TtftMs, Limit::Tps];
+
+    /// Its name, which is that of the option that it comes before.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::TtftMs => "ttft_limit_ms",
+            Limit::Tps => "tps_limit_tps",
+        }
+    }
+}
+
+/// What is set.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ToggleKey {
+    /// A switch of the whole route.
+    Switch(Switch),
+    /// A limit, of one model's pool or of the whole route.
+    Limit(Limit, Option<String>),
+}
+
+/// What it is set to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ToggleValue {
+    /// Of a switch.
+    On(bool),
+    /// Of a limit: finite, more than 0.
+    Number(f64),
+}
+
+/// One thing that is set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Toggle {
+    /// What.
+    pub key: ToggleKey,
+    /// To what.
+    pub value: ToggleValue,
+    /// When it undoes itself; `None`: never.
+    pub until: Option<UnixMs>,
+}
+
+/// A toggle that can't be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct InvalidToggle {
+    /// `name`, `model` or `value`.
+    pub field: &'static str,
+    /// What is wrong and what is allowed.
+    pub problem: String,
+}
+
+impl ToggleKey {
+    /// Reads a name and, for a limit, a model; an empty model is the whole route.
+    pub fn parse(name: &str, model: &str) -> Result<Self, InvalidToggle> {
+        if let Some(limit) = Limit::ALL.into_iter().find(|limit| limit.name() == name) {
+            return Ok(Self::Limit(limit, (!model.is_empty()).then(|| model.to_owned())));
+        }
+        let Some(switch) = Switch::ALL.into_iter().find(|switch| switch.name() == name) else {
+            let problem = format!("unknown toggle; allowed: {}", Self::names().join(", "));
+            return Err(InvalidToggle { field: "name", problem });
+        };
+        if !model.is_empty() {
+            let problem = format!("{name} is a switch of the whole route; allowed: no model");
+            return Err(InvalidToggle { field: "model", problem });
+        }
+        Ok(Self::Switch(switch))
+    }
+
+    /// The names that there are.
+    pub fn names() -> Vec<&'static str> {
+        Switch::ALL.iter().map(|switch| switch.name()).chain(Limit::ALL.iter().map(|limit| limit.name())).collect()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Switch(switch) => switch.name(),
+            Self::Limit(limit, _) => limit.name(),
+        }
+    }
+
+    /// Its model, or empty.
+    pub fn model(&self) -> &str {
+        match self {
+            Self::Limit(_, Some(model)) => model,
+            _ => "",
+        }
+    }
+
+    /// Reads a value for it.
+    pub fn parse_value(&self, text: &str) -> Result<ToggleValue, InvalidToggle> {
+        let invalid = |allowed: &str| InvalidToggle { field: "value", problem: format!("allowed: {allowed}") };
+        match self {
+            Self::Switch(_) => match text.to_ascii_lowercase().as_str() {
+                "on" | "1" | "true" | "yes" => Ok(ToggleValue::On(true)),
+                "off" | "0" | "false" | "no" => Ok(ToggleValue::On(false)),
+                _ => Err(invalid("on, off")),
+            },
+            Self::Limit(..) => match text.parse::<f64>() {
+                Ok(number) if number.is_finite() && number > 0.0 => Ok(ToggleValue::Number(number)),
+                _ => Err(invalid("a number of more than 0")),
+            },
+        }
+    }
+}
+
+impl fmt::Display for ToggleValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::On(true) => f.write_str("on"),
+            Self::On(false) => f.write_str("off"),
+            Self::Number(number) => write!(f, "{number}"),
+        }
+    }
+}
+
+/// Everything that is set on one route.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Toggles(BTreeMap<ToggleKey, (ToggleValue, Option<UnixMs>)>);
+
+impl Toggles {
+    /// Sets one; an older value of it goes.
+    pub fn set(&mut self, toggle: Toggle) {
+        self.0.insert(toggle.key, (toggle.value, toggle.until));
+    }
+
+    /// Undoes one; whether it was set.
+    pub fn reset(&mut self, key: &ToggleKey) -> bool {
+        self.0.remove(key).is_some()
+    }
+
+    /// What is set now, in order of name.
+    pub fn iter(&self, now: UnixMs) -> impl Iterator<Item = Toggle> {
+        let in_force = self.0.iter().filter(move |(_, (_, until))| until.is_none_or(|until| now < until));
+        in_force.map(|(key, (value, until))| Toggle { key: key.clone(), value: *value, until: *until })
+    }
+
+    /// A switch, where it is set.
+    pub fn switch(&self, switch: Switch, now: UnixMs) -> Option<bool> {
+        match self.get(&ToggleKey::Switch(switch), now) {
+            Some(ToggleValue::On(is_on)) => Some(is_on),
+            _ => None,
+        }
+    }
+
+    /// A limit, where it is set: the model's own, else the route's.
+    pub fn limit(&self, limit: Limit, model: Option<&str>, now: UnixMs) -> Option<f64> {
+        let own = model.and_then(|model| self.get(&ToggleKey::Limit(limit, Some(model.to_owned())), now));
+        match own.or_else(|| self.get(&ToggleKey::Limit(limit, None), now)) {
+            Some(ToggleValue::Number(number)) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Takes out what has undone itself.
+    pub fn expire(&mut self, now: UnixMs) -> Vec<ToggleKey> {
+        let is_over = |until: Option<UnixMs>| until.is_some_and(|until| until <= now);
+        let over: Vec<ToggleKey> =
+            self.0.iter().filter(|(_, (_, until))| is_over(*until)).map(|(key, _)| key.clone()).collect();
+        self.0.retain(|_, (_, until)| !is_over(*until));
+        over
+    }
+
+    /// When the next one undoes itself.
+    pub fn next_expiry(&self) -> Option<UnixMs> {
+        self.0.values().filter_map(|(_, until)| *until).min()
+    }
+
+    fn get(&self, key: &ToggleKey, now: UnixMs) -> Option<ToggleValue> {
+        self.0.get(key).filter(|(_, until)| until.is_none_or(|until| now < until)).map(|(value, _)| *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toggle(name: &str, model: &str, value: &str, until: Option<u64>) -> Toggle {
+        let key = ToggleKey::parse(name, model).unwrap();
+        let value = key.parse_value(value).unwrap();
+        Toggle { key, value, until: until.map(UnixMs) }
+    }
+
+    #[test]
+    fn names_and_values_read_back() {
+        for name in ToggleKey::names() {
+            let key = ToggleKey::parse(name, "").unwrap();
+            let text = if matches!(key, ToggleKey::Switch(_)) { "off" } else { "12.5" };
+            assert_eq!((key.name(), key.parse_value(text).unwrap().to_string().as_str()), (name, text));
+        }
+        assert_eq!(ToggleKey::parse("tps_limit_tps", "m").unwrap().model(), "m");
+    }
+
+    #[test]
+    fn bad_ones_are_named() {
+        let error = ToggleKey::parse("rate", "").unwrap_err();
+        assert!(error.to_string().starts_with("name: unknown toggle; allowed: load_rate_limit, ttft"), "{error}");
+        assert_eq!(ToggleKey::parse("tps", "m").unwrap_err().field, "model");
+        for bad in ["0", "-1", "nan", "inf", ""] {
+            assert!(ToggleKey::parse("ttft_limit_ms", "").unwrap().parse_value(bad).is_err(), "{bad}");
+        }
+        assert!(ToggleKey::parse("ttft", "").unwrap().parse_value("maybe").is_err());
+    }
+
+    #[test]
+    fn what_is_set_for_a_time_undoes_itself() {
+        let mut toggles = Toggles::default();
+        toggles.set(toggle("load_rate_limit", "", "off", Some(1000)));
+        toggles.set(toggle("ttft", "", "off", None));
+        assert_eq!(toggles.switch(Switch::LoadRateLimit, UnixMs(999)), Some(false));
+        assert_eq!(toggles.switch(Switch::LoadRateLimit, UnixMs(1000)), None);
+        assert_eq!(toggles.next_expiry(), Some(UnixMs(1000)));
+        assert!(toggles.expire(UnixMs(999)).is_empty());
+        assert_eq!(toggles.expire(UnixMs(1000)), [ToggleKey::Switch(Switch::LoadRateLimit)]);
+        assert_eq!(toggles.switch(Switch::Ttft, UnixMs(u64::MAX)), Some(false), "the other stays");
+        assert!(toggles.reset(&ToggleKey::Switch(Switch::Ttft)) && !toggles.reset(&ToggleKey::Switch(Switch::Ttft)));
+    }
+
+    #[test]
+    fn a_model_s_limit_comes_before_the_route_s() {
+        let mut toggles = Toggles::default();
+        toggles.set(toggle("ttft_limit_ms", "", "500", None));
+        toggles.set(toggle("ttft_limit_ms", "m", "900", Some(10)));
+        let limit = |model, now| toggles.limit(Limit::TtftMs, model, UnixMs(now));
+        assert_eq!(limit(Some("m"), 9), Some(900.0));
+        assert_eq!(limit(Some("m"), 10), Some(500.0), "its own is over");
+        assert_eq!(limit(Some("other"), 9), Some(500.0));
+        assert_eq!(toggles.limit(Limit::Tps, Some("m"), UnixMs(9)), None);
+    }
+}
