@@ -8,6 +8,7 @@
 //! | [`session`], [`body`] | which session a request belongs to |
 //! | [`admit`] | which backend a request gets, or that it waits, or why it is refused |
 //! | [`health`] | when a backend is out and when it is back |
+//! | [`flow`] | how much a pool takes while answers are slow, and whom it lets in first |
 //! | [`retry`] | which failures may be tried elsewhere |
 //! | [`header`] | which headers cross the router |
 //! | [`gateway_file`] | what a session gateway's files say |
@@ -16,6 +17,7 @@
 
 pub mod admit;
 pub mod body;
+pub mod flow;
 pub mod gateway_file;
 pub mod header;
 pub mod health;
