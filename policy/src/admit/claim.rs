@@ -63,8 +63,7 @@ impl Slack {
             let claimed = pool.claims.iter().filter(|claims| claims.window >= tokens);
             let claimed: i64 = claimed.map(|claims| i64::from(claims.count)).sum();
             let one_more = i64::from(more.is_some_and(|more| more >= tokens));
-            let room: i64 =
-                pool.backends.iter().filter(|one| window.is_on(one)).map(|one| i64::from(one.room())).sum();
+            let room: i64 = pool.backends.iter().filter(|one| window.is_on(one)).map(|one| i64::from(one.room())).sum();
             window.slack = room - claimed - one_more;
             window
         };
@@ -108,7 +107,15 @@ mod tests {
     }
 
     fn backend(room: u32, context_limit: Option<u64>) -> BackendView {
-        BackendView { limit: room, in_flight: 0, bound: 0, is_admitted: true, is_failing: false, context_limit, priority: Priority::default() }
+        BackendView {
+            limit: room,
+            in_flight: 0,
+            bound: 0,
+            is_admitted: true,
+            is_failing: false,
+            context_limit,
+            priority: Priority::default(),
+        }
     }
 
     fn ask(context_tokens: u64) -> Ask<'static> {

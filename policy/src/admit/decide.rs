@@ -134,10 +134,10 @@ fn owner(pool: &PoolView<'_>, ask: &Ask<'_>, load: &Load) -> (Option<Slot>, Pick
     match ask.preference {
         Preference::Crc32(hash) => {
             // Those of the tier that are configured: a backend that is out for a while must not move everybody's sessions.
-            let of_tier = pool.members().filter(|(_, one)| load.active == Some(one.priority)).map(|(slot, _)| slot);
-            let count = u32::try_from(of_tier.clone().count()).unwrap_or(u32::MAX);
+            let of_tier = || pool.members().filter(|(_, one)| load.active == Some(one.priority)).map(|(slot, _)| slot);
+            let count = u32::try_from(of_tier().count()).unwrap_or(u32::MAX);
             let at = hash.checked_rem(count).and_then(|at| usize::try_from(at).ok());
-            (at.and_then(|at| of_tier.clone().nth(at)), Pick::Hash)
+            (at.and_then(|at| of_tier().nth(at)), Pick::Hash)
         }
         Preference::Ranked(ranked) => {
             let is_candidate = |slot: &&Slot| {

@@ -8,7 +8,15 @@ use crate::route::Priority;
 mod tiers;
 
 fn backend(in_flight: u32, limit: u32, bound: u64) -> BackendView {
-    BackendView { limit, in_flight, bound, is_admitted: true, is_failing: false, context_limit: None, priority: Priority::default() }
+    BackendView {
+        limit,
+        in_flight,
+        bound,
+        is_admitted: true,
+        is_failing: false,
+        context_limit: None,
+        priority: Priority::default(),
+    }
 }
 
 /// Every backend of a small pool, in order.
@@ -107,7 +115,13 @@ fn gateway_1_a_reserved_slot_is_nobody_else_s() {
     assert_eq!(decide(&pool(&backends), &ask(None)), grant(0, Binding::Made));
     assert_eq!(reserve(&pool(&backends), &ask(None)), Decision::Reserve);
     let no_queue = PoolView { max_waiting: 0, ..claimed };
-    let refusal = Refusal { in_flight: 16, limit: 16, healthy: 2, active: Some(Priority::default()), ..Refusal::by(Gate::QueueFull) };
+    let refusal = Refusal {
+        in_flight: 16,
+        limit: 16,
+        healthy: 2,
+        active: Some(Priority::default()),
+        ..Refusal::by(Gate::QueueFull)
+    };
     assert_eq!(reserve(&no_queue, &ask(None)), Decision::Refuse(refusal), "the reserved slot is counted");
     let out = [BackendView { is_admitted: false, ..backend(0, 8, 0) }];
     assert!(matches!(reserve(&pool(&out), &ask(None)), Decision::Refuse(refusal) if refusal.gate == Gate::NoBackend));
@@ -119,7 +133,13 @@ fn gateway_3_full_waits_then_refuses_and_none_is_503() {
     assert_eq!(decide(&pool(&full), &ask(None)), Decision::Wait);
     let no_queue = PoolView { waiting: 32, ..pool(&full) };
     let refused = decide(&no_queue, &ask(None));
-    let told = Refusal { in_flight: 16, limit: 16, healthy: 2, active: Some(Priority::default()), ..Refusal::by(Gate::QueueFull) };
+    let told = Refusal {
+        in_flight: 16,
+        limit: 16,
+        healthy: 2,
+        active: Some(Priority::default()),
+        ..Refusal::by(Gate::QueueFull)
+    };
     assert_eq!(refused, Decision::Refuse(told));
     let queued = Ask { is_queued: true, ..ask(None) };
     assert_eq!(decide(&no_queue, &queued), Decision::Wait, "its place is its own");

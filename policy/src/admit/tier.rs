@@ -24,6 +24,8 @@ pub(super) struct Load {
     /// Candidates that were not tried, with the tier rule of retries.
     pub untried: u32,
     in_flight: u32,
+    /// The same, without what a backend holds above a limit that was lowered: that keeps nobody from another's free slot.
+    within_limits: u32,
     limit: u32,
 }
 
@@ -31,8 +33,9 @@ impl Load {
     pub(super) fn of(pool: &PoolView<'_>, ask: &Ask<'_>) -> Self {
         let active = pool.active_tier(ask.context_tokens);
         // A claim of a route with a pool per model may be for any of them.
-        let claimed = if pool.is_by_model { 0 } else { pool.claimed() };
-        let mut load = Self { active, admitted: 0, healthy: 0, untried: 0, in_flight: claimed, limit: 0 };
+        let claimed = if pool.is_by_model { 0 } else { pool.claimed(ask.context_tokens) };
+        let mut load =
+            Self { active, admitted: 0, healthy: 0, untried: 0, in_flight: claimed, within_limits: claimed, limit: 0 };
         for (slot, backend) in pool.members() {
             load.admitted += u32::from(backend.is_admitted);
             if !ask.suits(backend) {
@@ -42,6 +45,7 @@ impl Load {
             if pool.crosses_tiers || active == Some(backend.priority) {
                 load.untried += u32::from(may_try(pool, ask, active, slot, backend));
                 load.in_flight = load.in_flight.saturating_add(backend.in_flight);
+                load.within_limits = load.within_limits.saturating_add(backend.in_flight.min(backend.limit));
                 load.limit = load.limit.saturating_add(backend.limit);
             }
         }
@@ -50,7 +54,9 @@ impl Load {
 
     /// Whether the pool's limit leaves room for one more request that may fill this part of it.
     pub(super) fn is_below_ceiling(&self, pool: &PoolView<'_>, share: f64) -> bool {
-        f64::from(self.in_flight) < pool.limit(self.limit) * pool.factor * share
+        let is_below = |in_flight: u32, limit: f64| f64::from(in_flight) < limit * pool.factor * share;
+        is_below(self.within_limits, f64::from(self.limit))
+            && pool.adaptive.is_none_or(|adaptive| is_below(self.in_flight, adaptive))
     }
 
     /// The refusal when no backend suits.

@@ -76,9 +76,10 @@ pub struct PoolView<'a> {
 }
 
 impl PoolView<'_> {
-    /// How many slots are claimed.
-    pub(super) fn claimed(&self) -> u32 {
-        self.claims.iter().fold(0, |sum, claims| sum.saturating_add(claims.count))
+    /// How many slots are claimed by requests that need this window or a larger one.
+    pub(super) fn claimed(&self, context_tokens: u64) -> u32 {
+        let claims = self.claims.iter().filter(|claims| claims.window >= context_tokens);
+        claims.fold(0, |sum, claims| sum.saturating_add(claims.count))
     }
 
     /// The pool's backends.
@@ -93,12 +94,6 @@ impl PoolView<'_> {
         // Which tier's limit counts may depend on the window.
         let is_one_for_all = || self.members().all(|(_, backend)| backend.context_limit.is_none());
         has_room && !(is_one_for_all() && !Load::of(self, &Ask::default()).is_below_ceiling(self, 1.0))
-    }
-
-    /// What the pool may hold together, given what its candidates may: the gate admits below it (limits.md §6.1).
-    pub fn limit(&self, pool_limit: u32) -> f64 {
-        let pool_limit = f64::from(pool_limit);
-        self.adaptive.map_or(pool_limit, |adaptive| adaptive.min(pool_limit))
     }
 }
 

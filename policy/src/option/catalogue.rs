@@ -152,7 +152,8 @@ mod tests {
                 let value = option.default_value(preset);
                 assert!(value.is_some(), "{} under {}", option.name, preset.name());
             }
-            let names = |one: &OptionDef| [one.name, one.alias].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
+            let names =
+                |one: &OptionDef| [one.name, one.alias].into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>();
             let later = CATALOGUE[index + 1..].iter().flat_map(names);
             assert!(later.into_iter().all(|other| !names(option).contains(&other)), "{}", option.name);
             assert!(!option.description.is_empty());

@@ -13,8 +13,9 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json};
 
 use self::text::{
-    in_range, parse_bool, parse_bytes, parse_duration, parse_headers, parse_ports, parse_words, print_bytes, print_duration, quote,
+    in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_words, print_bytes, print_duration, quote,
 };
+pub use self::text::{parse_duration, print_duration};
 use crate::flow::metric::Metric;
 use crate::flow::turn::TurnRow;
 
@@ -171,12 +172,16 @@ impl Kind {
             Kind::DecimalsByModel { min, max } => {
                 format!("none, or an object of model names with a number of {min}..={max}")
             }
-            Kind::Metrics => "none, or a list of 1 to 16 objects with metric (a name), q (between 0 and 1; `avg` needs none) \
+            Kind::Metrics => {
+                "none, or a list of 1 to 16 objects with metric (a name), q (between 0 and 1; `avg` needs none) \
                               and threshold (0 or more), no name twice"
-                .to_owned(),
-            Kind::Turns => "none, or a list of 1 to 64 objects with min_turn (the first is 1, ascending), share (more than 0, \
+                    .to_owned()
+            }
+            Kind::Turns => {
+                "none, or a list of 1 to 64 objects with min_turn (the first is 1, ascending), share (more than 0, \
                             up to 1) and tol (1 or more)"
-                .to_owned(),
+                    .to_owned()
+            }
             Kind::Duration { min, max, optional } => {
                 let none = if optional { " or none" } else { "" };
                 format!("{}..={}{none} (units ms, s, m, h)", print_duration(min), print_duration(max))
@@ -322,9 +327,11 @@ impl Value {
     pub fn structured_json(&self) -> Json {
         match self {
             Value::Decimal(number) => structured::number(*number),
-            Value::Decimals(numbers) if !numbers.is_empty() => {
-                numbers.iter().map(|(name, number)| (name.clone(), structured::number(*number))).collect::<Map<_, _>>().into()
-            }
+            Value::Decimals(numbers) if !numbers.is_empty() => numbers
+                .iter()
+                .map(|(name, number)| (name.clone(), structured::number(*number)))
+                .collect::<Map<_, _>>()
+                .into(),
             Value::Metrics(metrics) if !metrics.is_empty() => structured::metrics_json(metrics),
             Value::Turns(rows) if !rows.is_empty() => structured::turns_json(rows),
             _ => Json::Null,
@@ -343,4 +350,3 @@ pub fn json_kind(json: &Json) -> &'static str {
         Json::Object(_) => "object",
     }
 }
-

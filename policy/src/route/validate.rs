@@ -8,7 +8,7 @@ use std::fmt;
 use serde_json::{Map, Value as Json};
 
 use super::spec::{BackendSpec, RouteSpec};
-use crate::ids::{BackendId, RouteName};
+use crate::ids::RouteName;
 use crate::option::kind::json_kind;
 use crate::option::{Kind, OptionSet, Preset, Value, catalogue};
 
@@ -278,7 +278,8 @@ fn read_options(path: &str, json: Option<&Json>, complaints: &mut Complaints) ->
                 match parse_option(name, json) {
                     Ok((known, value)) => {
                         if set.insert(known, value).is_some() {
-                            complaints.add(format!("{path}.options.{name}"), format!("duplicate: {known} is set as well"));
+                            complaints
+                                .add(format!("{path}.options.{name}"), format!("duplicate: {known} is set as well"));
                         }
                     }
                     Err(problem) => complaints.add(format!("{path}.options.{name}"), problem),

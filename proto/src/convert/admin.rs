@@ -1,6 +1,6 @@
 //! What the Admin service carries.
 
-use router_policy::route::{Action, BackendSpec, FieldChange, RouteChange};
+use router_policy::route::{Action, BackendSpec, FieldChange, Priority, RouteChange};
 use serde_json::{Map, Value as Json, json};
 
 use crate::v1;
@@ -35,6 +35,8 @@ impl From<&BackendSpec> for v1::BackendSpec {
             health_path: backend.health_path.clone(),
             context_limit: backend.context_limit,
             dp_size: backend.dp_size,
+            priority_thousandths: Some(backend.priority.thousandths()),
+            models: Some(v1::ModelNames { names: backend.models.clone() }),
         }
     }
 }
@@ -48,6 +50,8 @@ impl From<&v1::BackendSpec> for Map<String, Json> {
             ("health_path", backend.health_path.as_ref().map(|text| json!(text))),
             ("context_limit", backend.context_limit.map(|number| json!(number))),
             ("dp_size", backend.dp_size.map(|number| json!(number))),
+            ("priority", backend.priority_thousandths.map(|number| Priority::from_thousandths(number).json())),
+            ("models", backend.models.as_ref().map(|models| json!(models.names))),
         ];
         let mut object = Self::from_iter([("address".to_owned(), json!(backend.address))]);
         object.extend(fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));

@@ -1,5 +1,6 @@
 //! Gates, refusals, failures.
 
+use router_policy::admit::{Binding, Grant, Pick};
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::retry::Failure;
 
@@ -16,6 +17,9 @@ impl From<Gate> for v1::Gate {
             Gate::SessionTableFull => Self::SessionTableFull,
             Gate::NoMoreBackends => Self::NoMoreBackends,
             Gate::ControlPlaneUnavailable => Self::ControlPlaneUnavailable,
+            Gate::Ttft => Self::Ttft,
+            Gate::Tps => Self::Tps,
+            Gate::UnknownModel => Self::UnknownModel,
         }
     }
 }
@@ -31,6 +35,9 @@ impl From<v1::Gate> for Gate {
             v1::Gate::QueueTimeout => Self::QueueTimeout,
             v1::Gate::SessionTableFull => Self::SessionTableFull,
             v1::Gate::NoMoreBackends => Self::NoMoreBackends,
+            v1::Gate::Ttft => Self::Ttft,
+            v1::Gate::Tps => Self::Tps,
+            v1::Gate::UnknownModel => Self::UnknownModel,
             v1::Gate::Unspecified | v1::Gate::ControlPlaneUnavailable => Self::ControlPlaneUnavailable,
         }
     }
@@ -46,6 +53,22 @@ impl From<Refusal> for v1::Refused {
             detail: gate.detail().to_owned(),
             in_flight: refusal.in_flight,
             limit: refusal.limit,
+            details_json: String::new(),
+        }
+    }
+}
+
+/// Of a granted request that has no binding, or whose binding is what the decision says.
+impl From<&Grant> for v1::Mode {
+    fn from(grant: &Grant) -> Self {
+        match (grant.binding, grant.pick) {
+            (Binding::Kept, _) => Self::Bound,
+            (Binding::Made, _) => Self::New,
+            (Binding::Moved, _) => Self::Moved,
+            (Binding::Absent, Pick::LeastLoaded) => Self::LeastConn,
+            (Binding::Absent, Pick::Hash) => Self::Hash,
+            (Binding::Absent, Pick::Rendezvous) => Self::Rendezvous,
+            (Binding::Absent, Pick::Fallback) => Self::HashFallback,
         }
     }
 }
@@ -71,6 +94,9 @@ impl v1::Mode {
             Self::Moved => "moved",
             Self::LeastConn => "least_conn",
             Self::Static => "static",
+            Self::Hash => "hash",
+            Self::HashFallback => "hash_fallback",
+            Self::Rendezvous => "rendezvous",
         }
     }
 }

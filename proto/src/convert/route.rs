@@ -3,7 +3,7 @@
 use router_policy::ids::{BackendId, RouteName};
 use router_policy::option::{OptionSet, Preset};
 use router_policy::route::validate::parse_option;
-use router_policy::route::{BackendSpec, RouteSpec};
+use router_policy::route::{BackendSpec, Priority, RouteSpec};
 
 use super::InvalidMessage;
 use crate::v1;
@@ -11,13 +11,19 @@ use crate::v1;
 /// The key under which a message carries the preset among the options.
 const PRESET: &str = "preset";
 
-/// The route without its backends' states; the caller fills those in.
+/// The route without its backends' states and what is set at run time; the caller fills those in.
 impl From<&RouteSpec> for v1::Route {
     fn from(route: &RouteSpec) -> Self {
         let mut options: std::collections::HashMap<String, String> =
             route.set.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
         options.insert(PRESET.to_owned(), route.preset.name().to_owned());
-        Self { name: route.name.to_string(), is_default: route.is_default, options, backends: Vec::new() }
+        Self {
+            name: route.name.to_string(),
+            is_default: route.is_default,
+            options,
+            backends: Vec::new(),
+            switches: std::collections::HashMap::new(),
+        }
     }
 }
 
@@ -53,6 +59,8 @@ impl TryFrom<&v1::Backend> for BackendSpec {
             health_path: None,
             context_limit: (backend.context_limit != 0).then_some(backend.context_limit),
             dp_size: (backend.dp_size != 0).then_some(backend.dp_size),
+            priority: Priority::from_thousandths(backend.priority_thousandths),
+            models: backend.models.clone(),
         })
     }
 }

@@ -45,7 +45,11 @@ fn routing_3_a_session_follows_the_tier() {
     assert_eq!(decide(&pool(&backends), &ask(Some(0))), grant(1, Binding::Moved), "the higher tier is back");
     backends[1].in_flight = 8;
     let crossing = PoolView { crosses_tiers: true, ..pool(&backends) };
-    assert_eq!(decide(&crossing, &ask(Some(0))), grant(0, Binding::Kept), "it is full: where the session is, its cache is");
+    assert_eq!(
+        decide(&crossing, &ask(Some(0))),
+        grant(0, Binding::Kept),
+        "it is full: where the session is, its cache is"
+    );
 }
 
 #[test]
@@ -161,10 +165,12 @@ fn routing_5_1_rendezvous_takes_the_best_that_is_up_and_falls_back_when_it_is_fu
 #[test]
 fn limits_10_with_the_master_switch_off_nobody_waits_and_what_would_have_been_is_told() {
     let full = [tier(0, 8, 8), tier(0, 9, 8)];
-    let over = |backends: &[BackendView], ask: &Ask<'_>| match decide(&PoolView { is_enforced: false, ..pool(backends) }, ask) {
-        Decision::Grant(grant) => (grant.slot, grant.is_over),
-        other => panic!("{other:?}"),
-    };
+    let over =
+        |backends: &[BackendView], ask: &Ask<'_>| match decide(&PoolView { is_enforced: false, ..pool(backends) }, ask)
+        {
+            Decision::Grant(grant) => (grant.slot, grant.is_over),
+            other => panic!("{other:?}"),
+        };
     assert_eq!(over(&full, &nobody()), (0, true), "the least loaded");
     assert_eq!(over(&full, &ask(Some(1))), (1, true), "a session stays");
     assert_eq!(over(&[tier(0, 7, 8)], &nobody()), (0, false));

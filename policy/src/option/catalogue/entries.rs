@@ -78,7 +78,18 @@ const fn option(
         Kind::Bytes { .. } => "bytes",
         _ => "",
     };
-    OptionDef { name, group, kind, unit, is_hidden: false, alias: "", default, gateway: None, openresty: None, description }
+    OptionDef {
+        name,
+        group,
+        kind,
+        unit,
+        is_hidden: false,
+        alias: "",
+        default,
+        gateway: None,
+        openresty: None,
+        description,
+    }
 }
 
 const fn seconds(min_ms: u64, max: Duration) -> Kind {

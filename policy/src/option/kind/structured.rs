@@ -56,7 +56,11 @@ fn checked(number: f64, min: f64, max: f64) -> Result<f64, String> {
 
 fn checked_name(name: &str) -> Result<String, String> {
     let is_good = !name.trim().is_empty() && name.chars().count() <= NAME_MAX && !name.chars().any(char::is_control);
-    if is_good { Ok(name.to_owned()) } else { Err("a name that is empty, too long or has control characters".to_owned()) }
+    if is_good {
+        Ok(name.to_owned())
+    } else {
+        Err("a name that is empty, too long or has control characters".to_owned())
+    }
 }
 
 /// `[{"metric": "p80", "q": 0.8, "threshold": 30000}, {"metric": "avg", "threshold": 9000}]` (limits.md §5.4).
@@ -103,9 +107,7 @@ pub(super) fn turns(json: &Json) -> Result<Value, String> {
         Json::Array(items) => return Err(format!("a list of {}", items.len())),
         other => return Err(json_kind(other).to_owned()),
     };
-    let row = |(index, item): (usize, &Json)| {
-        row(item).map_err(|problem| format!("entry [{index}] with {problem}"))
-    };
+    let row = |(index, item): (usize, &Json)| row(item).map_err(|problem| format!("entry [{index}] with {problem}"));
     let rows = items.iter().enumerate().map(row).collect::<Result<Vec<TurnRow>, String>>()?;
     TurnTable::from_rows(rows.clone()).map_err(|problem| format!("a table that is not valid: {problem}"))?;
     Ok(Value::Turns(rows))
@@ -114,7 +116,8 @@ pub(super) fn turns(json: &Json) -> Result<Value, String> {
 fn row(item: &Json) -> Result<TurnRow, String> {
     let fields = object(item, &["min_turn", "share", "tol"])?;
     let min_turn = fields.get("min_turn").and_then(Json::as_u64).and_then(|turn| u32::try_from(turn).ok());
-    let number = |key: &str| fields.get(key).and_then(Json::as_f64).ok_or_else(|| format!("no `{key}` that is a number"));
+    let number =
+        |key: &str| fields.get(key).and_then(Json::as_f64).ok_or_else(|| format!("no `{key}` that is a number"));
     Ok(TurnRow {
         min_turn: min_turn.ok_or("no `min_turn` that is a whole number")?,
         share: number("share")?,
@@ -151,5 +154,7 @@ pub(super) fn metrics_json(metrics: &[Metric]) -> Json {
 
 /// The JSON that reads back as this table.
 pub(super) fn turns_json(rows: &[TurnRow]) -> Json {
-    rows.iter().map(|row| json!({"min_turn": row.min_turn, "share": number(row.share), "tol": number(row.tol)})).collect()
+    rows.iter()
+        .map(|row| json!({"min_turn": row.min_turn, "share": number(row.share), "tol": number(row.tol)}))
+        .collect()
 }

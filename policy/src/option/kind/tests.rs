@@ -62,3 +62,47 @@ fn printing_reads_back() {
         assert_eq!(parse_bytes(&print_bytes(size)), Some(size));
     }
 }
+
+#[test]
+fn numbers_metrics_and_turn_tables_are_read_and_print_back() {
+    let fraction = Kind::Decimal { min: 0.0, max: 1.0, is_above: true, word: Some("none") };
+    assert_eq!(fraction.parse_json(&json!(0.4)).unwrap(), Value::Decimal(0.4));
+    assert_eq!(fraction.parse_text("none").unwrap(), Value::Word("none"));
+    for bad in [json!(0), json!(1.1), json!("nan"), json!("inf"), json!([0.1]), json!(true)] {
+        assert!(fraction.parse_json(&bad).is_err(), "{bad}");
+    }
+    let by_model = Kind::DecimalsByModel { min: 0.0, max: 100.0 };
+    for same in [json!({"org/m:1": 5, "n": 0.5}), json!("org/m:1=5,n=0.5"), json!("{\"n\": 0.5, \"org/m:1\": 5}")] {
+        assert_eq!(by_model.parse_json(&same).unwrap().to_string(), r#"{"n":0.5,"org/m:1":5}"#, "{same}");
+    }
+    for bad in [json!({"m": "5"}), json!({"m": 101}), json!({"": 1}), json!("m"), json!("m=1,m=2"), json!(7)] {
+        assert!(by_model.parse_json(&bad).is_err(), "{bad}");
+    }
+    let metrics = json!([{"metric": "p80", "q": 0.8, "threshold": 30000}, {"metric": "avg", "threshold": 9.5}]);
+    let turns = json!([{"min_turn": 1, "share": 0.5, "tol": 1}, {"min_turn": 9, "share": 1, "tol": 1.5}]);
+    for (kind, json) in [(Kind::Metrics, metrics), (Kind::Turns, turns)] {
+        let value = kind.parse_json(&json).unwrap();
+        assert_eq!(value.to_string(), json.to_string());
+        assert_eq!(kind.parse_text(&value.to_string()).unwrap(), value);
+        let none = kind.parse_json(&json!(null)).unwrap();
+        assert_eq!(kind.parse_text(&none.to_string()).unwrap(), none);
+    }
+}
+
+#[test]
+fn limits_5_4_a_bad_list_is_refused_whole_and_says_where() {
+    let problem = |kind: Kind, json| kind.parse_json(&json).unwrap_err().got;
+    let metrics = |json| problem(Kind::Metrics, json);
+    assert!(metrics(json!([])).contains("a list of 0"));
+    assert!(metrics(json!([3])).contains("entry [0] with a number"));
+    assert!(
+        metrics(json!([{"metric": "avg", "threshold": 1}, {"metric": "p", "threshold": 1}]))
+            .contains("entry [1] with no `q`")
+    );
+    assert!(metrics(json!([{"metric": "p", "q": 1, "threshold": 1}])).contains("between 0 and 1"));
+    assert!(metrics(json!([{"metric": "avg", "threshold": -1}])).contains("no `threshold`"));
+    assert!(metrics(json!([{"metric": "", "q": 0.5, "threshold": 1}])).contains("empty"));
+    assert!(metrics(json!([{"metric": "avg", "threshold": 1}, {"metric": "avg", "threshold": 2}])).contains("twice"));
+    assert!(metrics(json!([{"metric": "avg", "limit": 1}])).contains("unknown field"));
+    assert!(problem(Kind::Turns, json!([{"min_turn": 2, "share": 1, "tol": 1}])).contains("the first row has 1"));
+}

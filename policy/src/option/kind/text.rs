@@ -72,7 +72,7 @@ pub(super) fn split_unit(text: &str) -> Option<(f64, &str)> {
 }
 
 /// `5s`, `300ms`, `1.5h`, `90` (seconds).
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     let seconds = match unit {
         "ms" => number / 1000.0,
@@ -85,7 +85,7 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// The shortest form that [`parse_duration`] reads back as the same milliseconds.
-pub(super) fn print_duration(span: Duration) -> String {
+pub fn print_duration(span: Duration) -> String {
     let ms = span.as_millis();
     match ms {
         0 => "0s".to_owned(),

@@ -126,7 +126,9 @@ impl FlowSettings {
             || TurnTable::by_doubling(read.decimal("session_prio_r_new"), read.small("session_prio_full_turn"), severe);
         let table = match read.value("session_prio_table") {
             // Checked when the value was read.
-            Some(Value::Turns(rows)) if !rows.is_empty() => TurnTable::from_rows(rows).unwrap_or_else(|_| by_doubling()),
+            Some(Value::Turns(rows)) if !rows.is_empty() => {
+                TurnTable::from_rows(rows).unwrap_or_else(|_| by_doubling())
+            }
             _ => by_doubling(),
         };
         Self {
@@ -239,7 +241,8 @@ mod tests {
 
     #[test]
     fn rulings_3_a_metrics_list_is_enough_for_adaptive_and_nothing_is_not() {
-        let adapts = |options: &[(&str, &str)], over: &Toggles| settings(options).of_pool(None, over, UnixMs(0)).adaptive;
+        let adapts =
+            |options: &[(&str, &str)], over: &Toggles| settings(options).of_pool(None, over, UnixMs(0)).adaptive;
         let none = Toggles::default();
         assert!(adapts(&[("adaptive_cc", "true")], &none).is_none());
         assert!(adapts(&[("tps_limit_tps", "20")], &none).is_none(), "opt-in");

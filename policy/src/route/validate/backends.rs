@@ -12,7 +12,9 @@ use crate::route::spec::BackendSpec;
 
 const FIELDS: &str = "address, name, max_concurrency, health_path, context_limit, dp_size, priority, models";
 /// The session router's names; `gpu` is a label that has no place here and is passed over.
-const OTHER_FIELDS: [&str; 4] = ["host", "port", "probe", "gpu"];
+const OTHER_FIELDS: [&str; 2] = ["probe", "gpu"];
+/// In place of `address`.
+const ADDRESS_FIELDS: [&str; 2] = ["host", "port"];
 /// In this order a peer may be written as a list.
 const PEER_FIELDS: [&str; 5] = ["host", "port", "name", "priority", "max_concurrency"];
 const MODELS_MAX: usize = 1000;
@@ -72,7 +74,8 @@ fn read_by_model(path: &str, json: &Json, complaints: &mut Complaints) -> Vec<Ba
                 Some(known) => {
                     let models = std::mem::take(&mut known.models);
                     if *known != backend {
-                        let problem = "written differently than under another model; one backend has one limit and priority";
+                        let problem =
+                            "written differently than under another model; one backend has one limit and priority";
                         complaints.add(format!("{path}[{}]", backend.id), problem);
                     }
                     known.models = models;
@@ -120,7 +123,8 @@ pub(super) fn read(path: &str, document: &Json, complaints: &mut Complaints) -> 
         }
     };
     for key in object.keys() {
-        if !FIELDS.split(", ").chain(OTHER_FIELDS).any(|known| known == key) {
+        let is_known = FIELDS.split(", ").chain(OTHER_FIELDS).any(|known| known == key);
+        if !is_known && (object.contains_key("address") || !ADDRESS_FIELDS.contains(&key.as_str())) {
             complaints.add(format!("{path}.{key}"), format!("unknown field; allowed: {FIELDS}"));
         }
     }
@@ -198,8 +202,9 @@ fn read_priority(path: &str, json: Option<&Json>, complaints: &mut Complaints) -
     };
     read.unwrap_or_else(|| {
         let kind = json.map_or("nothing", json_kind);
-        let problem =
-            format!("number expected, got {kind}; allowed: -1000000 to 1000000 with at most 3 decimals; larger is preferred");
+        let problem = format!(
+            "number expected, got {kind}; allowed: -1000000 to 1000000 with at most 3 decimals; larger is preferred"
+        );
         complaints.add(format!("{path}.priority"), problem);
         Priority::default()
     })

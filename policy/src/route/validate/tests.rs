@@ -60,7 +60,7 @@ fn wrong_shapes() {
     assert_eq!(complaints(&json!({})), ["route.name: missing; every route needs a name"]);
     let reserved = complaints(&json!({"name": "v1"}));
     assert!(reserved[0].contains("overlaps a path that the router answers itself"), "{reserved:?}");
-    assert!(complaints(&json!({"name": "a", "preset": "nginx"}))[0].contains("allowed: none, gateway"));
+    assert!(complaints(&json!({"name": "a", "preset": "nginx"}))[0].contains("allowed: none, gateway, openresty"));
 }
 
 #[test]
@@ -72,4 +72,54 @@ fn rulings_6_a_stored_document_keeps_its_good_options() {
     assert_eq!(options.queue_timeout.as_secs(), 1);
     assert_eq!(complaints.0.len(), 1);
     assert!(parse_route(&stored).is_err(), "but it can't be applied anew");
+}
+
+#[test]
+fn routing_2_peers_and_pools_per_model_are_read() {
+    let route = |document: Json| parse_route(&document).unwrap();
+    let written = route(json!({"name": "a", "backends": [
+        {"address": "10.0.0.1:80", "name": "x", "priority": 10, "max_concurrency": 4},
+        {"address": "10.0.0.2:80", "health_path": "/health"}]}));
+    let peers = route(json!({"name": "a", "peers": [
+        ["10.0.0.1", 80, "x", 10, 4],
+        {"host": "10.0.0.2", "port": 80, "probe": "/health", "gpu": "h100"}]}));
+    assert_eq!(peers, written);
+    let by_model = route(json!({"name": "a", "peers_by_model": {"m1": ["h:1", "h:2"], "m2": ["h:2"]}}));
+    let listed = route(json!({"name": "a", "backends": [
+        {"address": "h:1", "models": ["m1"]}, {"address": "h:2", "models": ["m2", "m1"]}]}));
+    assert_eq!(by_model, listed);
+    assert_eq!(by_model.models(), ["m1", "m2"]);
+    assert_eq!(parse_route(&route_json(&by_model)).unwrap(), by_model, "it prints back the same");
+}
+
+#[test]
+fn routing_2_what_cannot_be_of_models_and_tiers_is_named() {
+    let only = |document: Json| {
+        let found = complaints(&document);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().unwrap()
+    };
+    let mixed = only(json!({"routes": [{"name": "a", "backends": [{"address": "h:1", "models": ["m"]}, "h:2"]}]}));
+    assert!(mixed.starts_with("routes.a.backends[h:2].models: missing"), "{mixed}");
+    let twice =
+        only(json!({"name": "a", "backends_by_model": {"m": ["h:1"], "n": [{"address": "h:1", "priority": 3}]}}));
+    assert!(twice.contains("written differently"), "{twice}");
+    let both = only(json!({"name": "a", "backends": [], "peers": ["h:1"]}));
+    assert!(both.starts_with("route.peers: stands beside backends"), "{both}");
+    let none = only(json!({"name": "a", "backends_by_model": {"m": []}}));
+    assert!(none.contains("a model needs at least one"), "{none}");
+    let priority = only(json!({"name": "a", "backends": [{"address": "h:1", "priority": "high"}]}));
+    assert!(priority.starts_with("route.backends[0].priority: number expected, got string"), "{priority}");
+}
+
+#[test]
+fn limits_8_1_options_that_need_each_other() {
+    let only = |options: Json| complaints(&json!({"name": "a", "options": options, "backends": ["h:1"]})).join("\n");
+    assert!(only(json!({"adaptive_cc": true})).contains("adaptive_cc: needs a TPS limit"));
+    assert_eq!(only(json!({"adaptive_cc": true, "tps_limit_tps": 20})), "");
+    assert_eq!(only(json!({"adaptive_cc": true, "tps_metrics": [{"metric": "avg", "threshold": 20}]})), "");
+    let slack = only(json!({"adaptive_cc_slack_frac": 0.9}));
+    assert!(slack.contains("0.9 is not less than adaptive_cc_pressure_frac (0.9)"), "{slack}");
+    assert!(only(json!({"ttft_limit_by_model": {"m": 5}})).contains("no backend serves model 'm'; allowed: none"));
+    assert!(only(json!({"default_max": 3, "max_concurrency": 4})).contains("duplicate"));
 }

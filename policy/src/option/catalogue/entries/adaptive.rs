@@ -34,13 +34,7 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "Where the limit starts. `none`: `adaptive_cc_init_frac` of the static limit, else the minimum.",
     )
     .unit("requests"),
-    option(
-        "adaptive_cc_use_ttft",
-        GROUP,
-        Kind::Bool,
-        "true",
-        "false: TTFT does not lower the limit.",
-    ),
+    option("adaptive_cc_use_ttft", GROUP, Kind::Bool, "true", "false: TTFT does not lower the limit."),
     option(
         "adaptive_cc_hold_when_idle",
         GROUP,
@@ -72,14 +66,7 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "Time between two steps of the limit. `none`: `tps_window`.",
     )
     .hidden(),
-    option(
-        "adaptive_cc_dec",
-        GROUP,
-        FRACTION,
-        "0.97",
-        "What the limit is multiplied by when it falls.",
-    )
-    .hidden(),
+    option("adaptive_cc_dec", GROUP, FRACTION, "0.97", "What the limit is multiplied by when it falls.").hidden(),
     option(
         "adaptive_cc_inc",
         GROUP,
@@ -88,14 +75,8 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "What the limit is multiplied by when it rises.",
     )
     .hidden(),
-    option(
-        "adaptive_cc_pressure_frac",
-        GROUP,
-        FRACTION,
-        "0.9",
-        "The limit rises when this part of it is in use.",
-    )
-    .hidden(),
+    option("adaptive_cc_pressure_frac", GROUP, FRACTION, "0.9", "The limit rises when this part of it is in use.")
+        .hidden(),
     option(
         "adaptive_cc_slack_frac",
         GROUP,

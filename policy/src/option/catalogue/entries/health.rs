@@ -31,15 +31,9 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "Failed probes in a row that take a backend out.",
     )
     .unit("probes"),
-    option(
-        "health_successes",
-        GROUP,
-        Kind::Int { min: 1, max: 1000 },
-        "2",
-        "Good probes in a row that bring it back.",
-    )
-    .unit("probes")
-    .openresty("1"),
+    option("health_successes", GROUP, Kind::Int { min: 1, max: 1000 }, "2", "Good probes in a row that bring it back.")
+        .unit("probes")
+        .openresty("1"),
     option(
         "health_ban_ttl",
         GROUP,

@@ -34,12 +34,6 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "Pass the client's `Authorization` and `x-api-key` on to the backend.",
     )
     .openresty("true"),
-    option(
-        "expose_routed",
-        GROUP,
-        Kind::Bool,
-        "true",
-        "Send the `X-Routed-*` headers to clients.",
-    )
-    .alias("expose_routed_peer"),
+    option("expose_routed", GROUP, Kind::Bool, "true", "Send the `X-Routed-*` headers to clients.")
+        .alias("expose_routed_peer"),
 ];

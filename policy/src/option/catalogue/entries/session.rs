@@ -43,8 +43,10 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "Where the session id is looked for; the first valid one wins. `body.first_user_message` is \
          approximate: two sessions with the same opening message are taken for one.",
     )
-    .gateway("header.x-session-affinity,header.x-deepseek-harness-session-id,header.x-session-id,\
-             body.prompt_cache_key,body.first_user_message")
+    .gateway(
+        "header.x-session-affinity,header.x-deepseek-harness-session-id,header.x-session-id,\
+             body.prompt_cache_key,body.first_user_message",
+    )
     .openresty(OPENRESTY_SOURCES),
     option(
         "disable_body_user_affinity",

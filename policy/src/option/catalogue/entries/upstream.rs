@@ -15,13 +15,7 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "For engines that schedule their own data-parallel ranks: session headers and \
          `x-deepinfer-cache-namespace` are passed on, and no `X-data-parallel-rank` is set.",
     ),
-    option(
-        "connect_timeout",
-        GROUP,
-        seconds(1, Duration::from_secs(600)),
-        "2s",
-        "Time to connect to a backend.",
-    ),
+    option("connect_timeout", GROUP, seconds(1, Duration::from_secs(600)), "2s", "Time to connect to a backend."),
     option(
         "upstream_timeout",
         GROUP,
