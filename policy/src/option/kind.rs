@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use self::text::{
-    in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_words, print_bytes, print_duration, quote,
-};
+use self::text::{in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_words, print_bytes, quote};
 pub use self::text::{parse_duration, print_duration};
 use crate::flow::metric::Metric;
 use crate::flow::turn::TurnRow;
