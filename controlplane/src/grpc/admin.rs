@@ -76,6 +76,14 @@ impl Admin for AdminService {
         self.change(|fleet| async move { route::set(&fleet, request.into_inner()).await }).await
     }
 
+    async fn set_toggle(&self, _: Request<v1::SetToggleRequest>) -> Result<Response<v1::SetToggleReply>, Status> {
+        Err(Status::unimplemented("toggles"))
+    }
+
+    async fn explain(&self, _: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {
+        Err(Status::unimplemented("explain"))
+    }
+
     async fn add_backend(
         &self,
         request: Request<v1::AddBackendRequest>,

@@ -29,7 +29,7 @@ impl Pool {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
         state.is_closed = false;
-        state.install(spec, now);
+        state.install(spec, now, self.context.unix(now));
         if let Some(drains) = drains {
             set_drains(&mut state, drains);
             state.refresh_all(now);
@@ -47,7 +47,7 @@ impl Pool {
         state.is_closed = true;
         state.forget_all_bindings();
         for waiter in state.waiters.drain() {
-            waiter.caller.refuse(waiter.op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 });
+            waiter.caller.refuse(waiter.op, Refusal::by(Gate::UnknownRoute));
         }
         self.metrics.retire();
     }

@@ -108,7 +108,7 @@ impl Bench {
     }
 
     fn release(&self, granted: &v1::Granted) {
-        self.pool.release(LeaseId(granted.lease), &self.caller, false);
+        self.pool.release(LeaseId(granted.lease), &self.caller, &Answered::default());
     }
 }
 
@@ -248,7 +248,7 @@ async fn a_replica_ends_no_lease_of_another() {
     bench.ask(Asked::default());
     let granted = bench.granted().await;
     let (other, mut heard) = stream("r2", 2);
-    bench.pool.release(LeaseId(granted.lease), &other, false);
+    bench.pool.release(LeaseId(granted.lease), &other, &Answered::default());
     assert_eq!(bench.loads(), [1]);
     let failed =
         Failed { lease: LeaseId(granted.lease), backend: BackendId::new(&granted.backend).unwrap(), is_connect: false };

@@ -280,6 +280,18 @@ impl Store for PostgresStore {
         .await
     }
 
+    async fn save_flows(&self, _: &[crate::store::FlowRow]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn save_toggles(
+        &self,
+        _: &[crate::store::ToggleRow],
+        _: &[(RouteName, String, String)],
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError> {
         let created = to_i64(key.created_unix_ms)?;
         let query = sqlx::query(PUT_KEY).bind(&key.id).bind(&key.name).bind(key.sha256.to_vec()).bind(created);

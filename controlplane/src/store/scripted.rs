@@ -111,6 +111,18 @@ impl Store for ScriptedStore {
         Ok(())
     }
 
+    async fn save_flows(&self, _: &[crate::store::FlowRow]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn save_toggles(
+        &self,
+        _: &[crate::store::ToggleRow],
+        _: &[(RouteName, String, String)],
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn add_key(&self, _: &KeyRow) -> Result<(), StoreError> {
         Ok(())
     }

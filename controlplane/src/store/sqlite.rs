@@ -250,6 +250,18 @@ impl Store for SqliteStore {
         self.write([step(REMOVE_MARKS, removed.len(), to_string(&removed))?, put_marks(put)?]).await
     }
 
+    async fn save_flows(&self, _: &[crate::store::FlowRow]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn save_toggles(
+        &self,
+        _: &[crate::store::ToggleRow],
+        _: &[(RouteName, String, String)],
+    ) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError> {
         let row = (&key.id, &key.name, hex(&key.sha256), to_i64(key.created_unix_ms)?);
         self.write([step(PUT_KEY, 1, to_string(&[row]))?]).await

@@ -207,7 +207,7 @@ impl Run {
             }
             Step::Release(pick) => {
                 if let Some((lease, _, replica)) = self.model.take(pick, |_| true) {
-                    self.bench.pool.release(LeaseId(lease), self.caller(replica), false);
+                    self.bench.pool.release(LeaseId(lease), self.caller(replica), &Answered::default());
                 }
             }
             Step::Transfer { pick, is_connect } => {

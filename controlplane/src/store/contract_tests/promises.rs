@@ -73,6 +73,8 @@ fn everything() -> Stored {
             mark("embed", MarkKind::FileDrain),
             mark("embed", MarkKind::Unhealthy),
         ],
+        flows: Vec::new(),
+        toggles: Vec::new(),
         keys: vec![key("k1", "alice's \"laptop\"", 1), key("k2", "bob", 2)],
         replicas: vec![replica("r1"), replica("r2")],
     }
