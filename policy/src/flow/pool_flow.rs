@@ -373,3 +373,8 @@ fn pressure_lasts(options: &FlowOptions) -> Option<Duration> {
     let adaptive = options.active_adaptive()?;
     Some(options.tps.ttl.max(adaptive.interval.saturating_mul(3)))
 }
+
+#[cfg(test)]
+mod priority_tests;
+#[cfg(test)]
+mod tests;
