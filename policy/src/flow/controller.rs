@@ -94,7 +94,8 @@ impl Controller {
     }
 
     pub(super) fn next_step(&self, interval: Duration) -> Option<UnixMs> {
-        self.last_step.map(|last| last + interval)
+        // Without any interval, a step would be due again at once, for ever.
+        self.last_step.map(|last| last + interval.max(Duration::from_millis(1)))
     }
 
     /// Whether a step is due; if so, the next interval begins.

@@ -256,6 +256,26 @@ fn limits_8_2_the_first_step_comes_one_interval_after_the_pool_became_adaptive()
 }
 
 #[test]
+fn an_interval_of_nothing_does_not_make_steps_without_end() {
+    let adaptive = Some(AimdOptions { interval: Duration::ZERO, ..aimd_options() });
+    let options = FlowOptions { adaptive, ..gate_options() };
+    let mut flow = due(&options, 64);
+    assert!(flow.step(at(40), &options, 128));
+    assert!(!flow.step(at(40), &options, 128));
+    assert!(flow.next_step(&options).unwrap() > at(40));
+}
+
+#[test]
+fn a_clock_set_back_does_not_stop_the_steps() {
+    let options = adaptive_options();
+    let mut flow = due(&options, 64);
+    flow.step(at(40), &options, 128);
+    assert_eq!(flow.next_step(&options), Some(at(60)));
+    flow.judged(at(10), &options, 51);
+    assert_eq!(flow.next_step(&options), Some(at(30)));
+}
+
+#[test]
 fn limits_8_2_no_throughput_no_step() {
     let options = adaptive_options();
     let mut flow = flow_at_limit(60.0);
