@@ -97,7 +97,7 @@ impl Flow {
     }
 
     /// What a request of this bucket is measured against: it is admitted while fewer are in flight. Not rounded, so up to
-    /// the next whole number get in.
+    /// the next whole number get in. Says nothing of the master switch: while it is off, the caller admits all the same.
     pub fn ceiling(
         &self,
         now: UnixMs,
@@ -373,3 +373,8 @@ fn pressure_lasts(options: &FlowOptions) -> Option<Duration> {
     let adaptive = options.active_adaptive()?;
     Some(options.tps.ttl.max(adaptive.interval.saturating_mul(3)))
 }
+
+#[cfg(test)]
+mod priority_tests;
+#[cfg(test)]
+mod tests;
