@@ -1,0 +1,1 @@
+//! Flow control as requests meet it.
