@@ -182,10 +182,10 @@ impl Flow {
         if !options.ttft_on {
             return;
         }
-        // Before too: the EWMA for which cold requests were held back may have expired, and this sample makes a new one.
+        // While the EWMA of before can still be seen: it may have gone below the release line or expired, with no request since
+        // to notice.
         self.release_hold(now, options);
         self.ttft.record(now, ms, &options.ttft, &options.ttft_metrics);
-        self.release_hold(now, options);
     }
 
     /// Takes a successful answer in, streamed or not.
@@ -376,5 +376,7 @@ fn pressure_lasts(options: &FlowOptions) -> Option<Duration> {
 
 #[cfg(test)]
 mod priority_tests;
+#[cfg(test)]
+mod step_tests;
 #[cfg(test)]
 mod tests;
