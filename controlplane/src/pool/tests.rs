@@ -29,8 +29,9 @@ struct Bench {
     answers: mpsc::UnboundedReceiver<v1::ServerOp>,
     store: Arc<dyn store::Store>,
     next_op: u64,
-    /// Of the database.
-    _folder: Option<tempfile::TempDir>,
+    /// Of the database; goes with the bench.
+    #[expect(dead_code, reason = "held, not read")]
+    folder: Option<tempfile::TempDir>,
 }
 
 fn session(number: u8) -> Fingerprint {
@@ -49,7 +50,7 @@ impl Bench {
         let addresses: Vec<String> = (0..backends).map(|number| backend(number).to_string()).collect();
         let document = json!({"name": "chat", "options": options, "backends": addresses});
         let mut bench = Self::over(store, &document).await;
-        bench._folder = Some(folder);
+        bench.folder = Some(folder);
         bench
     }
 
@@ -79,7 +80,7 @@ impl Bench {
             .unwrap();
         let pool = Pool::new(Arc::new(spec), Arc::new(context), Metrics::new().pool("chat"));
         let (caller, answers) = stream("r1", 1);
-        Self { pool, caller, answers, store, next_op: 0, _folder: None }
+        Self { pool, caller, answers, store, next_op: 0, folder: None }
     }
 
     fn ask(&mut self, asked: Asked) -> u64 {

@@ -14,7 +14,7 @@ use super::metric::Metric;
 use super::options::FlowOptions;
 use super::signal::{Signal, SignalKind};
 use super::time::UnixMs;
-use super::tokens::{self, AnswerTimes, Sample};
+use super::tokens::{self, AnswerTimes, Sample, TpsBasis};
 use super::turn::{Bucket, PrioOptions};
 use super::turn_counts::TurnCounts;
 
@@ -24,6 +24,8 @@ use super::turn_counts::TurnCounts;
 pub struct Flow {
     ttft: Signal,
     tps: Signal,
+    /// Throughput by the basis that does not steer; only shown.
+    other_tps: Signal,
     ttft_gate: GateState,
     tps_gate: GateState,
     controller: Controller,
@@ -74,6 +76,7 @@ impl Default for Flow {
         Self {
             ttft: Signal::new(SignalKind::Ttft),
             tps: Signal::new(SignalKind::Tps),
+            other_tps: Signal::new(SignalKind::Tps),
             ttft_gate: GateState::default(),
             tps_gate: GateState::default(),
             controller: Controller::default(),
@@ -194,6 +197,13 @@ impl Flow {
             return;
         }
         self.follow_adaptive(now, options);
+        let other = match options.tps_basis {
+            TpsBasis::Total => TpsBasis::Decode,
+            TpsBasis::Decode => TpsBasis::Total,
+        };
+        if let Sample::Tps(value) = tokens::sample(answer, options.tps_min_tokens, options.tps_min_decode, other) {
+            self.other_tps.record(now, value, &options.tps, &[Metric::tps_default(None)]);
+        }
         match tokens::sample(answer, options.tps_min_tokens, options.tps_min_decode, options.tps_basis) {
             Sample::Tps(value) => self.tps.record(now, value, &options.tps, &options.tps_metrics),
             Sample::NoUsage => {
@@ -331,6 +341,11 @@ impl Flow {
     pub fn tps_metrics<'a>(&self, now: UnixMs, options: &'a FlowOptions) -> Vec<MetricView<'a>> {
         let view = |metric: &'a Metric| MetricView { metric, ewma: self.tps.ewma(&metric.name, now, &options.tps) };
         options.tps_metrics.iter().map(view).collect()
+    }
+
+    /// The smoothed slowest fifth by the basis that does not steer (rulings §3).
+    pub fn other_tps(&self, now: UnixMs, options: &FlowOptions) -> Option<f64> {
+        self.other_tps.ewma(&Metric::tps_default(None).name, now, &options.tps)
     }
 
     /// Answers without a token count; starts from 0 again `tps.ttl` after its first.

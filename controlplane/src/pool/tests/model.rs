@@ -20,6 +20,7 @@ const ADAPTIVE: u32 = 5;
 
 /// What kind of route a run is on.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "every combination is tried")]
 struct Shape {
     has_tiers: bool,
     crosses: bool,
@@ -373,7 +374,7 @@ impl Run {
                 granted: self.bench.pool.context.clock.now(),
             })
             .collect();
-        self.bench.pool.reconcile(&self.caller(replica).replica.clone(), &held);
+        self.bench.pool.reconcile(&Arc::clone(&self.caller(replica).replica), &held);
         self.forget_waiters(replica);
     }
 
