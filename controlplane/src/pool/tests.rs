@@ -30,7 +30,6 @@ struct Bench {
     store: Arc<dyn store::Store>,
     next_op: u64,
     /// Of the database; goes with the bench.
-    #[expect(dead_code, reason = "held, not read")]
     folder: Option<tempfile::TempDir>,
 }
 
