@@ -262,6 +262,8 @@ impl Ask {
             waited_ms: whole_ms(self.waited + started.elapsed()),
             reserve: wish == Wish::Reserve,
             reservation: 0,
+            crc32: None,
+            ranked: Vec::new(),
         }
     }
 }

@@ -44,7 +44,17 @@ const CODES: [(u16, &str); 22] = [
     (529, "529"),
 ];
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-const MODES: [Mode; 6] = [Mode::Unspecified, Mode::Bound, Mode::New, Mode::Moved, Mode::LeastConn, Mode::Static];
+const MODES: [Mode; 9] = [
+    Mode::Unspecified,
+    Mode::Bound,
+    Mode::New,
+    Mode::Moved,
+    Mode::LeastConn,
+    Mode::Static,
+    Mode::Hash,
+    Mode::HashFallback,
+    Mode::Rendezvous,
+];
 
 /// Seconds. A first token takes milliseconds from a warm cache and minutes from a long prefill.
 const TTFT_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0];

@@ -114,6 +114,7 @@ impl Held {
                 decode_ms: report.decode.map(whole_ms),
                 prompt_tokens: None,
                 cached_tokens: None,
+                http_status: 0,
             };
             // A link that is gone learns of it from the next Hello.
             let _ = outbox.send(v1::ClientOp { op: 0, kind: Some(Kind::Release(release)) });

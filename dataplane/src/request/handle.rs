@@ -333,8 +333,16 @@ impl Answer {
 /// A refused transfer that leaves the client with the backend's own failure.
 fn is_no_better(gate: Gate) -> bool {
     match gate {
-        Gate::NoMoreBackends | Gate::NoBackend | Gate::ContextWindow | Gate::ControlPlaneUnavailable => true,
-        Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => false,
+        // A model that is gone by now was there when the request came: it is no client's mistake.
+        Gate::NoMoreBackends
+        | Gate::NoBackend
+        | Gate::ContextWindow
+        | Gate::ControlPlaneUnavailable
+        | Gate::UnknownModel => true,
+        // What a client that comes again later gets past. Latency gates are not asked on transfers.
+        Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::Ttft | Gate::Tps => {
+            false
+        }
     }
 }
 

@@ -235,7 +235,7 @@ pub(super) fn granted(lease: u64, backend: &str) -> ServerKind {
 /// A default route with these options.
 pub(super) fn route(name: &str, options: &[(&str, &str)]) -> v1::Route {
     let options = options.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-    v1::Route { name: name.to_owned(), is_default: true, options, backends: Vec::new() }
+    v1::Route { name: name.to_owned(), is_default: true, options, ..Default::default() }
 }
 
 impl State {
@@ -318,6 +318,10 @@ impl Coordinator for Service {
             }
         });
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(answers))))
+    }
+
+    async fn page(&self, _: Request<v1::PageRequest>) -> Result<Response<v1::PageReply>, Status> {
+        Err(Status::unavailable("no page"))
     }
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
