@@ -6,6 +6,7 @@ mod backend_state;
 mod config;
 mod control_file;
 mod doors;
+mod flow;
 mod hello;
 mod key_store;
 mod keys;
@@ -93,6 +94,8 @@ pub struct Fleet {
     /// Reading a pool for the snapshot and putting it there are one step: an older reading must not overwrite a newer one,
     /// nor bring a removed route back.
     publishing: Mutex<()>,
+    /// Held from the reading of pools' flow control to the end of its writing.
+    storing_flows: tokio::sync::Mutex<()>,
     streams: std::sync::atomic::AtomicU64,
     shutdown: CancellationToken,
 }

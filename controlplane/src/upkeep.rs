@@ -19,6 +19,8 @@ const SWEEP_REST: Duration = Duration::from_secs(10);
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 /// How often the key store and the control file are read again (gateway.md §9: within 2 s).
 const FILES_READ_EVERY: Duration = Duration::from_secs(1);
+/// How often pools' flow control is stored (design.md §4).
+const FLOWS_STORED_EVERY: Duration = Duration::from_secs(1);
 /// How often the replicas' last-seen times are stored.
 const REPLICAS_STORED_EVERY: Duration = Duration::from_secs(10);
 
@@ -42,6 +44,7 @@ pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationT
             }
         });
     }
+    tracker.spawn(store_flows(Arc::clone(fleet), shutdown.clone()));
     // Has a last word to write after the shutdown.
     let fleet = Arc::clone(fleet);
     tracker.spawn(async move { fleet.write_backend_state().await });
@@ -90,6 +93,17 @@ async fn store_replicas(fleet: Arc<Fleet>) {
         if let Err(error) = fleet.store.save_replicas(&rows).await {
             tracing::debug!(%error, "replicas could not be stored");
         }
+    }
+}
+
+/// A write that has begun is carried to its end: what was taken for it is in no pool's list any more.
+async fn store_flows(fleet: Arc<Fleet>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(FLOWS_STORED_EVERY) => {}
+            () = shutdown.cancelled() => return,
+        }
+        fleet.store_flows().await;
     }
 }
 
