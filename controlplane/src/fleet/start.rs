@@ -102,6 +102,7 @@ impl Fleet {
             complaints: Mutex::default(),
             roll_call: Mutex::default(),
             publishing: Mutex::default(),
+            timed_rows: Mutex::default(),
             storing_flows: tokio::sync::Mutex::default(),
             streams: std::sync::atomic::AtomicU64::new(0),
             shutdown: parts.shutdown,
@@ -110,6 +111,7 @@ impl Fleet {
         fleet.use_specs(&changes, &specs, &[], None);
         *fleet.complaints.lock() = complaints;
         fleet.restore_marks(&stored.marks);
+        fleet.restore_toggles(&stored.toggles);
         fleet.restore_flows(&stored.flows);
         let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();
         for row in stored.bindings {

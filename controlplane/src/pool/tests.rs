@@ -20,6 +20,7 @@ use crate::store::{self, BindingRow, SqliteSync, Stored};
 mod model;
 mod ranks;
 mod reserve;
+mod toggle;
 
 /// A pool over a real SQLite file, and one stream that hears its answers.
 struct Bench {

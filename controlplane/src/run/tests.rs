@@ -25,6 +25,7 @@ mod followed;
 mod key_store;
 mod removed_route;
 mod routes;
+mod toggle;
 
 const SOON: Duration = Duration::from_secs(10);
 
