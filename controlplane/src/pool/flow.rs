@@ -72,7 +72,11 @@ impl Pool {
         let wanted = (!row.model.is_empty()).then_some(row.model.as_str());
         let Some(pool) = state.pools.list.iter_mut().find(|pool| pool.model.as_deref() == wanted) else { return };
         match serde_json::from_str(&row.state) {
-            Ok(flow) => pool.flow = flow,
+            Ok(flow) => {
+                pool.flow = flow;
+                pool.is_dirty = false;
+                self.rearm.notify_one();
+            }
             Err(error) => {
                 tracing::warn!(route = %self.name, %error, "a pool's stored flow control can't be read; it starts anew");
             }

@@ -21,6 +21,7 @@ mod flow;
 mod model;
 mod ranks;
 mod reserve;
+mod toggle;
 
 /// A pool over a real SQLite file (or, for very many runs, over a store that forgets), and one stream that hears its answers.
 struct Bench {
