@@ -41,7 +41,16 @@ struct FileLabel {
 }
 
 const QUEUE_WAIT_SECONDS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
-const MODES: [Mode; 5] = [Mode::Bound, Mode::New, Mode::Moved, Mode::LeastConn, Mode::Static];
+const MODES: [Mode; 8] = [
+    Mode::Bound,
+    Mode::New,
+    Mode::Moved,
+    Mode::LeastConn,
+    Mode::Static,
+    Mode::Hash,
+    Mode::HashFallback,
+    Mode::Rendezvous,
+];
 
 /// All families.
 pub struct Metrics {

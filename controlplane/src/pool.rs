@@ -7,8 +7,11 @@
 mod backend;
 mod binding;
 mod change;
+mod flow;
 mod lease;
+mod model_pool;
 mod reconcile;
+mod refuse;
 mod report;
 mod state;
 mod waiters;
@@ -21,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use router_policy::flow::UnixMs;
 use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName};
 use router_policy::refusal::Refusal;
 use router_policy::route::RouteSpec;
@@ -29,6 +33,7 @@ use router_proto::v1;
 use tokio::sync::{Notify, mpsc, watch};
 
 pub use change::DrainReasons;
+pub use flow::Answered;
 pub use reconcile::Held;
 pub use report::SessionFilter;
 use state::State;
@@ -61,6 +66,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// A tick as flow control counts time.
+    fn unix(&self, tick: Tick) -> UnixMs {
+        UnixMs(self.clock.unix_ms(tick))
+    }
+
     fn next_lease(&self) -> LeaseId {
         LeaseId::new(self.epoch, self.lease_count.fetch_add(1, Ordering::Relaxed))
     }
@@ -94,6 +104,14 @@ impl Caller {
 pub struct Asked {
     /// Its session.
     pub fingerprint: Option<Fingerprint>,
+    /// The model that it asks for, or empty.
+    pub model: String,
+    /// Its turn within its session, when the client has said it.
+    pub turn: Option<u32>,
+    /// With `affinity: hash`: crc32 of its session id.
+    pub crc32: Option<u32>,
+    /// With `affinity: rendezvous`: backends by weight, the highest first.
+    pub ranked: Vec<BackendId>,
     /// Backends that must not be chosen.
     pub tried: Vec<BackendId>,
     /// Total tokens that must fit; 0 when unstated.
@@ -104,6 +122,15 @@ pub struct Asked {
     pub is_reserve: bool,
     /// The slot that it took before its body was in. It ends with this request for a backend, whatever comes of that.
     pub reservation: Option<LeaseId>,
+}
+
+/// Which pool of the route a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    /// One of the pools, by its place in the list.
+    Pool(usize),
+    /// Any of them: the model is not known yet.
+    Everybody,
 }
 
 /// A failure that a transfer reports.
@@ -136,7 +163,8 @@ impl Pool {
     pub fn new(spec: Arc<RouteSpec>, context: Arc<Context>, metrics: PoolMetrics) -> Self {
         let name = spec.name.clone();
         let mut state = State::new(Arc::clone(&spec));
-        state.install(spec, context.clock.now());
+        let now = context.clock.now();
+        state.install(spec, now, context.unix(now));
         Self {
             name,
             context,
@@ -192,11 +220,12 @@ impl Pool {
     }
 
     /// Gives a lease back. Unknown leases are passed over, for each is given back once; so are another replica's.
-    pub fn release(&self, lease: LeaseId, caller: &Caller, has_failed: bool) {
+    pub fn release(&self, lease: LeaseId, caller: &Caller, answered: &Answered) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
         if let Some(ended) = self.end_lease_of(&mut state, lease, caller, now) {
-            if let Some(backend) = ended.backend.filter(|_| has_failed) {
+            self.record_answer(&mut state, &ended, answered, now);
+            if let Some(backend) = ended.backend.filter(|_| answered.has_failed) {
                 state.record_failure(&backend, false, now);
             }
             self.serve_waiters(&mut state, now);
@@ -210,14 +239,12 @@ impl Pool {
         if state.refresh(now) {
             self.mark_dirty();
         }
+        let next_flow = self.run_flow(&mut state, now);
         self.serve_waiters(&mut state, now);
         while let Some(waiter) = state.waiters.pop_expired(now) {
-            let refusal = state.queue_timeout_refusal(&waiter.asked);
-            self.metrics.refused(refusal.gate);
-            waiter.caller.refuse(waiter.op, refusal);
-            self.after_load_change(&state);
+            self.refuse_late(&mut state, &waiter, now);
         }
-        state.next_event()
+        state.next_event().into_iter().chain(next_flow).min()
     }
 
     /// Resolves when [`Self::tick`]'s next run may have to be earlier than it said.

@@ -5,7 +5,8 @@
 //! the commit. The store decides nothing and makes no ids or times: it keeps what it is given. All calls but
 //! [`Store::begin_epoch`] and the counts of [`Store::touch_bindings`] are idempotent, so that a write whose answer was lost
 //! may be repeated. Of several rows with one key in one call the last counts; what a call removes goes before what it puts.
-//! Bindings, leases and marks of a route that isn't stored are passed over: it was removed while they were on their way.
+//! Bindings, leases, marks, flows and toggles of a route that isn't stored are passed over: it was removed while they were on
+//! their way.
 //!
 //! Hot calls: [`Store::save_bindings`] (each new or moved session, through [`group_commit`]), [`Store::save_leases`] (every
 //! 50 ms) and [`Store::touch_bindings`] (each second), both through [`write_behind`].
@@ -30,7 +31,7 @@ pub use open::{OpenError, SqliteSync, open, sqlite_path};
 #[cfg(test)]
 mod contract_tests;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 
 /// Why a call failed. The text names no credentials.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +172,34 @@ pub struct MarkRow {
     pub reason: String,
 }
 
+/// One pool's flow control, as it was a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlowRow {
+    /// The route.
+    pub route: RouteName,
+    /// The model whose pool it is; empty where there is one for all.
+    pub model: String,
+    /// `policy::flow::Flow` as JSON.
+    pub state: String,
+    /// When it was so.
+    pub updated_unix_ms: u64,
+}
+
+/// Something that an operator has set on a running route; at most one of each name and model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToggleRow {
+    /// The route.
+    pub route: RouteName,
+    /// `policy::toggle::ToggleKey`'s name.
+    pub name: String,
+    /// Of a limit: the model; empty for the whole route.
+    pub model: String,
+    /// `policy::toggle::ToggleValue` as text.
+    pub value: String,
+    /// When it undoes itself; `None` for never.
+    pub until_unix_ms: Option<u64>,
+}
+
 /// A client key. The secret is never stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRow {
@@ -219,6 +248,10 @@ pub struct Stored {
     pub leases: Vec<LeaseRow>,
     /// In no particular order.
     pub marks: Vec<MarkRow>,
+    /// In no particular order.
+    pub flows: Vec<FlowRow>,
+    /// In no particular order.
+    pub toggles: Vec<ToggleRow>,
     /// By name.
     pub keys: Vec<KeyRow>,
     /// By id.
@@ -246,7 +279,8 @@ pub trait Store: Send + Sync + 'static {
     /// Everything stored.
     async fn load(&self) -> Result<Stored, StoreError>;
 
-    /// Stores and removes routes. A removed route's bindings, leases and marks go with it.
+    /// Stores and removes routes. A removed route's bindings, leases, marks, flows and toggles go with
+    /// it.
     async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError> {
         self.save_routes_marked(put, remove, &[]).await
     }
@@ -270,6 +304,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// Stores and removes marks.
     async fn save_marks(&self, put: &[MarkRow], remove: &[(RouteName, BackendId, MarkKind)]) -> Result<(), StoreError>;
+
+    /// Stores pools' flow control, each in place of what was stored of it before.
+    async fn save_flows(&self, flows: &[FlowRow]) -> Result<(), StoreError>;
+
+    /// Stores and removes (route, name, model) what is set at run time.
+    async fn save_toggles(&self, put: &[ToggleRow], remove: &[(RouteName, String, String)]) -> Result<(), StoreError>;
 
     /// Stores a key. [`StoreError::Conflict`] with `keys_name` or `keys_sha256` when another has its name or secret.
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError>;

@@ -15,6 +15,7 @@
 pub mod aimd;
 pub mod cluster_avg;
 pub mod controller;
+mod exact;
 pub mod latency_gate;
 pub mod metric;
 pub mod options;
@@ -40,3 +41,10 @@ pub use tokens::{AnswerTimes, Sample, TpsBasis};
 pub use turn::{Bucket, PrioOptions, TurnHeader, TurnRow, TurnTable, parse_turn_header};
 pub use turn_counts::{BucketCounts, TurnCounts};
 pub use window::Counts;
+
+#[cfg(test)]
+mod examples;
+#[cfg(test)]
+mod fixtures;
+#[cfg(test)]
+mod properties;

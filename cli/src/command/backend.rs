@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 use router_policy::ids::{BackendId, RouteName};
+use router_policy::route::Priority;
 use router_policy::route::validate::parse_backend;
 use router_proto::v1;
 use serde_json::{Map, Value as Json};
@@ -50,6 +51,12 @@ pub(crate) struct Spec {
     /// Data-parallel ranks.
     #[arg(long, value_name = "N")]
     dp_size: Option<u32>,
+    /// Its tier: the larger number is preferred [default: 0].
+    #[arg(long, value_name = "NUMBER", allow_hyphen_values = true)]
+    priority: Option<Priority>,
+    /// A model that it serves. Repeat for several. Where one backend of a route states models, each must.
+    #[arg(long = "model", value_name = "MODEL")]
+    models: Vec<String>,
 }
 
 /// Arguments of `backend list`.
@@ -84,9 +91,19 @@ impl BackendVerb {
 impl Spec {
     /// The message, checked by the validator that the control plane uses too.
     fn message(self) -> Result<(String, v1::BackendSpec), Failure> {
-        let Self { route, address, name, max_concurrency, health_path, context_limit, dp_size } = self;
+        let Self { route, address, name, max_concurrency, health_path, context_limit, dp_size, priority, models } =
+            self;
         let address = address.to_string();
-        let backend = v1::BackendSpec { address, name, max_concurrency, health_path, context_limit, dp_size };
+        let backend = v1::BackendSpec {
+            address,
+            name,
+            max_concurrency,
+            health_path,
+            context_limit,
+            dp_size,
+            priority_thousandths: priority.map(Priority::thousandths),
+            models: (!models.is_empty()).then_some(v1::ModelNames { names: models }),
+        };
         let document = Json::Object(Map::from(&backend));
         parse_backend(&format!("backends[{}]", backend.address), &document)
             .map_err(|complaints| Failure::usage(complaints.to_string()))?;

@@ -5,6 +5,7 @@ mod key;
 mod route;
 mod session;
 mod status;
+mod toggle;
 mod watch;
 
 use std::pin::Pin;
@@ -74,6 +75,14 @@ impl Admin for AdminService {
 
     async fn set_route(&self, request: Request<v1::SetRouteRequest>) -> Result<Response<v1::SetRouteReply>, Status> {
         self.change(|fleet| async move { route::set(&fleet, request.into_inner()).await }).await
+    }
+
+    async fn set_toggle(&self, request: Request<v1::SetToggleRequest>) -> Result<Response<v1::SetToggleReply>, Status> {
+        self.change(|fleet| async move { toggle::set(&fleet, &request.into_inner()).await }).await
+    }
+
+    async fn explain(&self, _: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {
+        Err(Status::unimplemented("explain"))
     }
 
     async fn add_backend(

@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::outbound::Outbound;
 use super::watch::Deltas;
 use crate::fleet::{AllPools, Fleet};
-use crate::pool::{Asked, Caller, Failed};
+use crate::pool::{Answered, Asked, Caller, Failed};
 use crate::replicas::Replica;
 
 /// How long a new stream may take to say hello.
@@ -48,6 +48,10 @@ impl Coordinator for CoordinatorService {
         self.tracker.spawn(read_stream(Arc::clone(&self.fleet), request.into_inner(), replies, cut.clone()));
         let until_cut = async move { cut.cancelled().await };
         Ok(Response::new(Box::pin(Outbound::new(receiver).take_until(Box::pin(until_cut)))))
+    }
+
+    async fn page(&self, _request: Request<v1::PageRequest>) -> Result<Response<v1::PageReply>, Status> {
+        Err(Status::unimplemented("status pages"))
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
@@ -132,6 +136,7 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
         match kind {
             Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, &acquire, caller),
             Some(Kind::Release(release)) => end(&pools, &release, caller),
+            Some(Kind::FirstChunk(chunk)) => begin_answer(&pools, &chunk, caller),
             Some(Kind::Cancel(cancel)) => {
                 for pool in pools.open.values() {
                     pool.cancel(caller.stream, cancel.target);
@@ -154,7 +159,7 @@ fn start_acquire(pools: &AllPools, op: u64, acquire: &v1::Acquire, caller: &Arc<
     // A closed pool refuses, and takes back what was reserved of it.
     match pools.find(&acquire.route) {
         Some(pool) => pool.acquire(op, asked(acquire), caller),
-        None => caller.refuse(op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 }),
+        None => caller.refuse(op, Refusal::by(Gate::UnknownRoute)),
     }
 }
 
@@ -167,7 +172,13 @@ fn start_transfer(pools: &AllPools, op: u64, transfer: v1::Transfer, caller: &Ar
             let failed = Failed { lease: LeaseId(transfer.lease), backend, is_connect };
             pool.transfer(op, &failed, asked(&again), caller);
         }
-        _ => caller.refuse(op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 }),
+        _ => caller.refuse(op, Refusal::by(Gate::UnknownRoute)),
+    }
+}
+
+fn begin_answer(pools: &AllPools, chunk: &v1::FirstChunk, caller: &Caller) {
+    if let Some(pool) = pools.find(&chunk.route) {
+        pool.first_chunk(LeaseId(chunk.lease), caller, Duration::from_micros(chunk.ttft_us));
     }
 }
 
@@ -176,15 +187,29 @@ fn end(pools: &AllPools, release: &v1::Release, caller: &Caller) {
         v1::Outcome::try_from(release.outcome),
         Ok(v1::Outcome::ConnectFailed | v1::Outcome::StreamBroken | v1::Outcome::BackendError | v1::Outcome::Timeout)
     );
+    let ms = |ms: u32| Duration::from_millis(u64::from(ms));
+    let answered = Answered {
+        has_failed,
+        status: u16::try_from(release.http_status).unwrap_or(0),
+        ttft: release.ttft_ms.map(ms),
+        decode: release.decode_ms.map(ms).unwrap_or_default(),
+        tokens: release.tokens,
+        prompt: release.prompt_tokens.map(|prompt| (prompt, release.cached_tokens.unwrap_or(0))),
+    };
     if let Some(pool) = pools.find(&release.route) {
-        pool.release(LeaseId(release.lease), caller, has_failed);
+        pool.release(LeaseId(release.lease), caller, &answered);
     }
 }
 
 fn asked(acquire: &v1::Acquire) -> Asked {
+    let backends = |texts: &[String]| texts.iter().filter_map(|backend| BackendId::from_str(backend).ok()).collect();
     Asked {
         fingerprint: Fingerprint::from_slice(&acquire.fingerprint),
-        tried: acquire.tried.iter().filter_map(|backend| BackendId::from_str(backend).ok()).collect(),
+        model: acquire.model.clone(),
+        turn: (acquire.turn != 0).then_some(acquire.turn),
+        crc32: acquire.crc32,
+        ranked: backends(&acquire.ranked),
+        tried: backends(&acquire.tried),
         context_tokens: acquire.context_tokens,
         waited: Duration::from_millis(u64::from(acquire.waited_ms)),
         is_reserve: acquire.reserve,

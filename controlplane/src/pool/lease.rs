@@ -3,17 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use router_policy::admit::{Binding as BindingChange, Decision, Slot};
+use router_policy::admit::{Binding as BindingChange, Decision, Grant as Granting, Refusal, Slot};
+use router_policy::flow::Bucket;
 use router_policy::ids::{BackendId, Fingerprint, LeaseId};
-use router_policy::refusal::{Gate, Refusal};
+use router_policy::refusal::Gate;
 use router_policy::tick::Tick;
 use router_proto::v1;
 use router_proto::v1::server_op::Kind;
 
 use super::binding::Binding;
+use super::model_pool::NO_POOL;
 use super::state::{RESERVED, State};
-use super::waiters::Waiter;
-use super::{Asked, Caller, Pool};
+use super::waiters::{Turn, Waiter};
+use super::{Asked, Caller, Place, Pool};
 use crate::store::group_commit::Durability;
 use crate::store::{BindingRow, BindingWrite, LeaseRow};
 
@@ -25,6 +27,12 @@ pub(super) struct Lease {
     pub fingerprint: Option<Fingerprint>,
     /// Of a reservation: what the context window that it asks for amounts to ([`State::claim_class`]).
     pub window: u64,
+    /// The place of its pool; [`NO_POOL`] when it is not known.
+    pub pool: usize,
+    /// Its turn's step, where turns are ranked.
+    pub bucket: Option<Bucket>,
+    /// Its answer is a stream that has begun.
+    pub is_stream: bool,
 }
 
 /// A lease that has just ended: a slot is free.
@@ -32,6 +40,12 @@ pub(super) struct Lease {
 pub(super) struct Ended {
     /// `None` for a reservation, and for a backend that is gone.
     pub backend: Option<BackendId>,
+    /// As in [`Lease`].
+    pub pool: usize,
+    /// As in [`Lease`].
+    pub bucket: Option<Bucket>,
+    /// As in [`Lease`].
+    pub is_stream: bool,
 }
 
 /// A grant that is decided and applied, and not yet told.
@@ -50,69 +64,111 @@ impl Pool {
     /// Decides one request and applies the decision.
     pub(super) fn admit(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
         if state.is_closed {
-            caller.refuse(op, Refusal { gate: Gate::UnknownRoute, in_flight: 0, limit: 0 });
+            caller.refuse(op, Refusal::by(Gate::UnknownRoute));
             return;
         }
         if state.refresh(now) {
             self.mark_dirty();
         }
+        let Some(place) = state.place(&asked) else {
+            self.refuse_unknown_model(state, op, &asked, caller);
+            return;
+        };
         if state.needs_eviction(&asked) {
             self.evict_idle(state, now);
         }
-        match state.decide(&asked, false) {
-            Decision::Grant { slot, binding } => {
-                self.grant(state, slot, binding, op, &asked, caller, now);
-            }
+        self.note_judged(state, place, now);
+        match state.decide(place, &asked, false, self.context.unix(now)) {
+            Decision::Grant(granting) => self.grant_if_fast(state, place, granting, op, &asked, caller, now),
             Decision::Reserve => self.grant_reservation(state, op, &asked, caller),
             Decision::Wait => {
+                self.note_over(state, place, &asked, now);
                 let queue_timeout = state.options.queue_timeout;
                 let deadline = now + queue_timeout.saturating_sub(asked.waited);
+                let rank = state.rank(&asked);
                 let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
-                if state.waiters.push(waiter) {
+                if state.waiters.push(rank, waiter) {
                     self.rearm.notify_one();
                 }
                 self.after_load_change(state);
             }
             Decision::Refuse(refusal) => {
-                self.metrics.refused(refusal.gate);
-                caller.refuse(op, refusal);
+                if refusal.gate == Gate::QueueFull {
+                    self.note_over(state, place, &asked, now);
+                }
+                self.refuse(state, place, op, &asked, caller, refusal, now);
             }
         }
     }
 
     /// Gives free slots to waiters in order. A waiter that can't use the free slot does not hold up those behind it.
     pub(super) fn serve_waiters(&self, state: &mut State, now: Tick) {
-        let mut place = 0;
-        while state.waiters.len() > 0 {
-            let Some((at, waiter)) = state.waiters.at_or_after(place) else {
-                return;
+        let unix = self.context.unix(now);
+        let mut served: Option<Turn> = None;
+        // Pools in which nobody has better luck.
+        let mut full: Vec<Place> = Vec::new();
+        while let Some((turn, waiter)) = state.waiters.after(served) {
+            served = Some(turn);
+            let Some(place) = state.place(&waiter.asked) else {
+                if let Some(waiter) = state.waiters.remove(turn) {
+                    self.refuse_unknown_model(state, waiter.op, &waiter.asked, &waiter.caller);
+                    self.after_load_change(state);
+                }
+                continue;
             };
-            place = at + 1;
-            match state.decide(&waiter.asked, true) {
+            if full.contains(&place) {
+                continue;
+            }
+            match state.decide(place, &waiter.asked, true, unix) {
                 Decision::Wait => {
                     // Usually everything is full, and then nobody further back has better luck.
-                    if !state.view().has_free_slot() {
-                        return;
+                    if !state.view(place, unix).has_free_slot() {
+                        if !state.pools.is_by_model() {
+                            return;
+                        }
+                        full.push(place);
                     }
                 }
-                Decision::Grant { slot, binding } => {
-                    if let Some(waiter) = next_served(state, at, now) {
-                        self.grant(state, slot, binding, waiter.op, &waiter.asked, &waiter.caller, now);
+                Decision::Grant(granting) => {
+                    if let Some(waiter) = next_served(state, turn, now) {
+                        let Waiter { op, caller, asked, .. } = waiter;
+                        self.grant_if_fast(state, place, granting, op, &asked, &caller, now);
+                        self.after_load_change(state);
                     }
                 }
                 Decision::Reserve => {
-                    if let Some(waiter) = next_served(state, at, now) {
+                    if let Some(waiter) = next_served(state, turn, now) {
                         self.grant_reservation(state, waiter.op, &waiter.asked, &waiter.caller);
                     }
                 }
                 Decision::Refuse(refusal) => {
-                    if let Some(waiter) = state.waiters.remove(at) {
-                        self.metrics.refused(refusal.gate);
-                        waiter.caller.refuse(waiter.op, refusal);
+                    if let Some(waiter) = state.waiters.remove(turn) {
+                        self.refuse(state, place, waiter.op, &waiter.asked, &waiter.caller, refusal, now);
                         self.after_load_change(state);
                     }
                 }
             }
+        }
+    }
+
+    /// The last two gates, then the grant (routing.md §6): nobody takes a probe slot who would not get a backend.
+    #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]
+    fn grant_if_fast(
+        &self,
+        state: &mut State,
+        place: Place,
+        granting: Granting,
+        op: u64,
+        asked: &Asked,
+        caller: &Arc<Caller>,
+        now: Tick,
+    ) {
+        if granting.is_over {
+            self.note_over(state, place, asked, now);
+        }
+        match self.judge_speed(state, place, asked, now) {
+            None => self.grant(state, place, granting, op, asked, caller, now),
+            Some(slow) => self.refuse_slow(state, place, op, asked, caller, &slow, now),
         }
     }
 
@@ -122,7 +178,9 @@ impl Pool {
         let lease = self.context.next_lease();
         let (window, replica) = (state.claim_class(asked.context_tokens), Arc::clone(&caller.replica));
         state.count_claim(window, true);
-        state.leases.insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window });
+        let lease_of =
+            Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None, is_stream: false };
+        state.leases.insert(lease, lease_of);
         self.after_load_change(state);
         let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
         caller.answer(op, Kind::Granted(v1::Granted { lease: lease.0, queued_ms, ..Default::default() }));
@@ -140,7 +198,7 @@ impl Pool {
         if ended.slot == RESERVED {
             state.count_claim(ended.window, false);
             self.after_load_change(state);
-            return Some(Ended { backend: None });
+            return Some(Ended { backend: None, pool: ended.pool, bucket: ended.bucket, is_stream: ended.is_stream });
         }
         self.context.journal.lease_ended(lease);
         let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
@@ -150,20 +208,21 @@ impl Pool {
         }
         state.count(ended.slot, false);
         self.after_load_change(state);
-        Some(Ended { backend })
+        Some(Ended { backend, pool: ended.pool, bucket: ended.bucket, is_stream: ended.is_stream })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]
     fn grant(
         &self,
         state: &mut State,
-        slot: Slot,
-        change: BindingChange,
+        place: Place,
+        granting: Granting,
         op: u64,
         asked: &Asked,
         caller: &Arc<Caller>,
         now: Tick,
     ) {
+        let slot = granting.slot;
         // `decide` names slots of this very state.
         let Some(backend) = state.backends.get_mut(slot) else {
             return;
@@ -174,7 +233,8 @@ impl Pool {
         let lease = self.context.next_lease();
         state.count(slot, true);
         let (replica, fingerprint) = (Arc::clone(&caller.replica), asked.fingerprint);
-        state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0 });
+        let (pool, bucket) = Self::note_admitted(state, place, asked);
+        state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket, is_stream: false });
         self.context.journal.lease_granted(LeaseRow {
             lease,
             route: self.name.clone(),
@@ -183,10 +243,10 @@ impl Pool {
             fingerprint: asked.fingerprint,
             granted_unix_ms: self.context.clock.unix_ms(now),
         });
-        let mut grant =
-            Grant { lease, backend: id, mode: v1::Mode::LeastConn, dp_rank: None, write: None, after_commit: 0 };
+        let mode = v1::Mode::from(&granting);
+        let mut grant = Grant { lease, backend: id, mode, dp_rank: None, write: None, after_commit: 0 };
         if let Some(session) = asked.fingerprint {
-            self.bind(state, slot, session, change, &mut grant, now);
+            self.bind(state, slot, session, granting.binding, &mut grant, now);
         }
         state.next_spread();
         self.metrics.granted(grant.mode);
@@ -210,7 +270,6 @@ impl Pool {
         let previous = match change {
             BindingChange::Absent => return,
             BindingChange::Kept => {
-                grant.mode = v1::Mode::Bound;
                 let had = state.bindings.get(session).and_then(|binding| binding.dp_rank);
                 grant.dp_rank = state.rank_for(slot, had);
                 // A backend that has got ranks, or fewer of them, since the session was bound.
@@ -233,14 +292,8 @@ impl Pool {
                 self.context.journal.touched(&self.name, session, unix_ms);
                 return;
             }
-            BindingChange::Made => {
-                grant.mode = v1::Mode::New;
-                None
-            }
-            BindingChange::Moved => {
-                grant.mode = v1::Mode::Moved;
-                state.bindings.get(session).cloned()
-            }
+            BindingChange::Made => None,
+            BindingChange::Moved => state.bindings.get(session).cloned(),
         };
         grant.dp_rank = state.rank_for(slot, None);
         let binding = Binding {
@@ -333,8 +386,8 @@ impl Pool {
 }
 
 /// Takes a waiter out of the queue to be served: its whole wait is known now.
-fn next_served(state: &mut State, at: u64, now: Tick) -> Option<Waiter> {
-    let mut waiter = state.waiters.remove(at)?;
+fn next_served(state: &mut State, turn: Turn, now: Tick) -> Option<Waiter> {
+    let mut waiter = state.waiters.remove(turn)?;
     waiter.asked.waited += now.since(waiter.since);
     Some(waiter)
 }

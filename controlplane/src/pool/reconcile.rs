@@ -11,6 +11,7 @@ use super::Pool;
 use super::backend::Backend;
 use super::binding::Binding;
 use super::lease::Lease;
+use super::model_pool::NO_POOL;
 use super::state::{RESERVED, State};
 use crate::store::{BindingRow, BindingWrite, LeaseRow};
 
@@ -172,7 +173,10 @@ fn take_up(
     let replica = Arc::clone(replica);
     let Some(id) = backend else {
         let window = state.claim_class(window);
-        state.leases.insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window });
+        state.leases.insert(
+            lease,
+            Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None, is_stream: false },
+        );
         state.count_claim(window, true);
         return;
     };
@@ -180,6 +184,8 @@ fn take_up(
     if let Some(binding) = fingerprint.and_then(|session| state.bindings.get_mut(session)) {
         binding.in_flight += 1;
     }
-    state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0 });
+    // Whose model it was is not stored. Where there is one pool, it is that one.
+    let pool = state.pools.place("").unwrap_or(NO_POOL);
+    state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket: None, is_stream: false });
     state.count(slot, true);
 }

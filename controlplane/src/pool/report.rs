@@ -1,12 +1,17 @@
 //! The pool as operators and replicas see it.
 
+use router_policy::flow::MetricView;
 use router_policy::ids::{BackendId, Fingerprint, RouteName};
 use router_policy::option::resolved::effective;
+use router_policy::refusal::Gate;
 use router_policy::tick::Tick;
+use router_policy::toggle::{Toggle, ToggleValue};
 use router_proto::v1;
 
-use super::Pool;
 use super::backend::Backend;
+use super::model_pool::ModelPool;
+use super::state::State;
+use super::{Asked, Place, Pool};
 
 /// Which sessions.
 #[derive(Debug, Clone, Default)]
@@ -40,8 +45,13 @@ impl Pool {
                 condition: Some(condition(backend, now)),
                 context_limit: backend.spec.known_context(&state.options).unwrap_or(0),
                 dp_size: backend.spec.dp_size.unwrap_or(0),
+                priority_thousandths: backend.spec.priority.thousandths(),
+                models: backend.spec.models.clone(),
             })
             .collect();
+        let unix = self.context.unix(now);
+        let switches = state.toggles.iter(unix).filter(|toggle| matches!(toggle.value, ToggleValue::On(_)));
+        route.switches = switches.map(|toggle| (toggle.key.name().to_owned(), toggle.value.to_string())).collect();
         route
     }
 
@@ -62,7 +72,44 @@ impl Pool {
             preset: state.spec.preset.name().to_owned(),
             reserved: state.reserved(),
             complaints: Vec::new(),
+            toggles: self.toggles_in(&state),
+            pools: self.pool_states(&state),
         }
+    }
+
+    /// What is set at run time.
+    pub fn toggle_states(&self) -> Vec<v1::ToggleState> {
+        self.toggles_in(&self.state.lock())
+    }
+
+    fn toggles_in(&self, state: &State) -> Vec<v1::ToggleState> {
+        let unix = self.context.unix(self.context.clock.now());
+        let message = |toggle: Toggle| v1::ToggleState {
+            name: toggle.key.name().to_owned(),
+            model: toggle.key.model().to_owned(),
+            value: toggle.value.to_string(),
+            left_ms: toggle.until.map_or(0, |until| until.0.saturating_sub(unix.0)),
+        };
+        state.toggles.iter(unix).map(message).collect()
+    }
+
+    fn pool_states(&self, state: &State) -> Vec<v1::PoolState> {
+        let unix = self.context.unix(self.context.clock.now());
+        let message = |(at, pool): (usize, &ModelPool)| {
+            let load = state.refusal(Place::Pool(at), &Asked::default(), Gate::QueueFull, unix);
+            let first = |metrics: Vec<MetricView<'_>>| metrics.first().and_then(|metric| metric.ewma);
+            v1::PoolState {
+                model: pool.name().to_owned(),
+                active_level: load.active.map(|level| level.to_string()).unwrap_or_default(),
+                in_flight: load.in_flight,
+                pool_limit: load.limit,
+                limit: pool.flow.limit(unix, &pool.options, load.limit, pool.static_max),
+                is_adaptive: pool.options.active_adaptive().is_some(),
+                ttft_ewma_ms: first(pool.flow.ttft_metrics(unix, &pool.options)),
+                tps_ewma: first(pool.flow.tps_metrics(unix, &pool.options)),
+            }
+        };
+        state.pools.list.iter().enumerate().map(message).collect()
     }
 
     /// Each backend now, in the route's order; those that are removed and still hold leases at the end. Those of a removed
@@ -94,6 +141,8 @@ impl Pool {
                     health_path: backend.spec.health_path.clone().unwrap_or_default(),
                     context_limit: backend.spec.context_limit.unwrap_or(0),
                     dp_size: backend.spec.dp_size.unwrap_or(0),
+                    priority_thousandths: backend.spec.priority.thousandths(),
+                    models: backend.spec.models.clone(),
                 };
                 (backend.is_removed, message)
             })

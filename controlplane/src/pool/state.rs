@@ -1,21 +1,26 @@
 //! What stands behind the pool's lock, and the plain views that decisions read.
 
+mod counts;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use router_policy::admit::{self, Ask, BackendView, Claims, Decision, PoolView, Slot};
+use router_policy::admit::{self, Ask, BackendView, Claims, Decision, PoolView, Preference, Slot};
+use router_policy::flow::UnixMs;
 use router_policy::health::round::Probe;
 use router_policy::ids::{BackendId, LeaseId};
 use router_policy::option::{Affinity, OnFull, PassiveBan, RouteOptions};
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
+use router_policy::toggle::Toggles;
 
-use super::Asked;
 use super::backend::{Backend, FAILING_FOR, rules};
 use super::binding::BindingTable;
 use super::lease::Lease;
+use super::model_pool::{ModelPool, ModelPools, NO_POOL};
 use super::waiters::Waiters;
+use super::{Asked, Place};
 
 /// The slot of a binding whose backend is not in the pool any more: no backend has it.
 const GONE: Slot = Slot::MAX;
@@ -30,6 +35,10 @@ pub(super) struct State {
     pub backends: Vec<Backend>,
     pub views: Vec<BackendView>,
     pub slots: HashMap<BackendId, Slot>,
+    /// By model, or one for all.
+    pub pools: ModelPools,
+    /// What is set at run time.
+    pub toggles: Toggles,
     pub bindings: BindingTable,
     pub leases: HashMap<LeaseId, Lease>,
     pub waiters: Waiters,
@@ -55,6 +64,8 @@ impl State {
             backends: Vec::new(),
             views: Vec::new(),
             slots: HashMap::new(),
+            pools: ModelPools::new(),
+            toggles: Toggles::default(),
             bindings: BindingTable::default(),
             leases: HashMap::new(),
             waiters: Waiters::default(),
@@ -68,7 +79,7 @@ impl State {
     }
 
     /// Takes a route's new document: backends that stay keep their leases, bindings and health.
-    pub(super) fn install(&mut self, spec: Arc<RouteSpec>, now: Tick) {
+    pub(super) fn install(&mut self, spec: Arc<RouteSpec>, now: Tick, unix: UnixMs) {
         self.options = spec.options();
         self.spec = spec;
         let named = Arc::clone(&self.spec);
@@ -87,7 +98,14 @@ impl State {
         for (backend, view) in self.backends.iter().zip(&mut self.views) {
             view.limit = backend.limit(options);
             view.context_limit = backend.spec.known_context(options);
+            view.priority = backend.spec.priority;
         }
+        let moved = self.pools.install(&self.spec, &self.options, &self.toggles, unix);
+        for lease in self.leases.values_mut() {
+            lease.pool = moved.get(lease.pool).copied().unwrap_or(NO_POOL);
+        }
+        self.refresh_members();
+        self.rank_waiters();
         self.refresh_all(now);
     }
 
@@ -111,6 +129,7 @@ impl State {
             is_admitted: false,
             is_failing: false,
             context_limit: backend.spec.known_context(&self.options),
+            priority: backend.spec.priority,
         };
         let slot = self.backends.len();
         self.backends.push(backend);
@@ -153,6 +172,29 @@ impl State {
                 lease.slot = moved.get(&lease.slot).copied().unwrap_or(GONE);
             }
         }
+        self.refresh_members();
+    }
+
+    fn refresh_members(&mut self) {
+        let slots = &self.slots;
+        self.pools.refresh_members(&self.spec, &self.options, |id| slots.get(id).copied(), &self.views);
+    }
+
+    /// Takes what is set at run time into account, and what has undone itself.
+    pub(super) fn refresh_toggles(&mut self, unix: UnixMs) {
+        self.pools.refresh_options(&self.options, &self.toggles, unix);
+        self.rank_waiters();
+    }
+
+    /// Puts the queue in the order of turns, where they are ranked.
+    fn rank_waiters(&mut self) {
+        let pools = &self.pools;
+        self.waiters.rerank(|asked| rank(pools, asked));
+    }
+
+    /// A waiter's rank: the smallest is served first.
+    pub(super) fn rank(&self, asked: &Asked) -> usize {
+        rank(&self.pools, asked)
     }
 
     /// Brings time-dependent conditions up to date; true when some backend's admission has changed.
@@ -172,20 +214,54 @@ impl State {
         has_changed
     }
 
-    /// When [`super::Pool::tick`] has something to do.
+    /// When [`super::Pool::tick`] has something to do, time-driven flow control left aside.
     pub(super) fn next_event(&self) -> Option<Tick> {
         [self.waiters.next_deadline(), self.next_change].into_iter().flatten().min()
     }
 
-    pub(super) fn view(&self) -> PoolView<'_> {
-        PoolView {
+    /// The pool that a request is for.
+    pub(super) fn place(&self, asked: &Asked) -> Option<Place> {
+        if asked.is_reserve && self.pools.is_by_model() {
+            return Some(Place::Everybody);
+        }
+        self.pools.place(&asked.model).map(Place::Pool)
+    }
+
+    pub(super) fn pool(&self, place: Place) -> Option<&ModelPool> {
+        match place {
+            Place::Pool(at) => self.pools.list.get(at),
+            Place::Everybody => None,
+        }
+    }
+
+    pub(super) fn pool_mut(&mut self, place: Place) -> Option<&mut ModelPool> {
+        match place {
+            Place::Pool(at) => self.pools.list.get_mut(at),
+            Place::Everybody => None,
+        }
+    }
+
+    pub(super) fn view(&self, place: Place, unix: UnixMs) -> PoolView<'_> {
+        let is_by_model = self.pools.is_by_model();
+        let model = if is_by_model { self.pool(place).map(ModelPool::name) } else { None };
+        let view = PoolView {
             backends: &self.views,
-            waiting: self.waiters.len(),
+            members: &self.pools.everybody,
+            waiting: model.map_or(self.waiters.len(), |model| self.waiters.of_model(model)),
             max_waiting: self.options.max_waiting as usize,
             binds_sessions: self.options.affinity == Affinity::Binding,
             sessions_full: self.bindings.len() >= self.options.max_sessions,
             on_full: self.options.on_full,
             claims: &self.claims,
+            is_by_model,
+            crosses_tiers: self.options.cross_tier_fallback,
+            adaptive: None,
+            factor: 1.0,
+            is_enforced: self.pools.list.first().is_none_or(|pool| pool.options.is_enforced),
+        };
+        match self.pool(place) {
+            Some(pool) => pool.view(view, unix),
+            None => view,
         }
     }
 
@@ -194,14 +270,28 @@ impl State {
         asked.tried.iter().filter_map(|id| self.slots.get(id).copied()).collect()
     }
 
-    pub(super) fn ask<'a>(&self, asked: &Asked, tried: &'a [Slot], is_queued: bool) -> Ask<'a> {
-        let binding = asked.fingerprint.and_then(|session| self.bindings.get(session));
+    /// Backends by the weight that the session gives them.
+    pub(super) fn ranked(&self, asked: &Asked) -> Vec<Slot> {
+        asked.ranked.iter().filter_map(|id| self.slots.get(id).copied()).collect()
+    }
+
+    pub(super) fn ask<'a>(&self, place: Place, asked: &Asked, lists: &'a Lists, is_queued: bool) -> Ask<'a> {
+        let preference = match self.options.affinity {
+            Affinity::Binding if asked.fingerprint.is_some() => {
+                let binding = asked.fingerprint.and_then(|session| self.bindings.get(session));
+                let bound = binding.map(|binding| self.slots.get(&binding.backend).copied().unwrap_or(GONE));
+                Preference::Session { bound }
+            }
+            Affinity::Hash => asked.crc32.map_or(Preference::None, Preference::Crc32),
+            Affinity::Rendezvous if !lists.ranked.is_empty() => Preference::Ranked(&lists.ranked),
+            _ => Preference::None,
+        };
         Ask {
-            has_session: asked.fingerprint.is_some(),
-            bound: binding.map(|binding| self.slots.get(&binding.backend).copied().unwrap_or(GONE)),
-            tried,
+            preference,
+            tried: &lists.tried,
             context_tokens: asked.context_tokens,
             is_queued,
+            share: self.pool(place).map_or(1.0, |pool| pool.share(pool.bucket(asked))),
             spread: match asked.fingerprint {
                 Some(session) if self.options.affinity == Affinity::Binding => session.spread(),
                 _ => self.spread,
@@ -209,13 +299,14 @@ impl State {
         }
     }
 
-    /// What becomes of a request.
-    pub(super) fn decide(&self, asked: &Asked, is_queued: bool) -> Decision {
+    /// What becomes of a request, up to the gates that judge a pool by its speed.
+    pub(super) fn decide(&self, place: Place, asked: &Asked, is_queued: bool, unix: UnixMs) -> Decision {
+        let view = self.view(place, unix);
         if asked.is_reserve {
-            return admit::reserve(&self.view(), &self.ask(asked, &[], is_queued));
+            return admit::reserve(&view, &self.ask(place, asked, &Lists::default(), is_queued));
         }
-        let tried = self.tried(asked);
-        admit::decide(&self.view(), &self.ask(asked, &tried, is_queued))
+        let lists = Lists { tried: self.tried(asked), ranked: self.ranked(asked) };
+        admit::decide(&view, &self.ask(place, asked, &lists, is_queued))
     }
 
     /// The rank of a session on this backend, when it has `current` there.
@@ -239,66 +330,14 @@ impl State {
         self.total_in_flight
     }
 
+    /// Leases on the backends of a pool that are in the route, whatever their state.
+    pub(super) fn pool_in_flight(&self, pool: &ModelPool) -> u32 {
+        let members = pool.members.iter().filter_map(|slot| self.views.get(*slot));
+        members.fold(0, |sum, view| sum.saturating_add(view.in_flight))
+    }
+
     pub(super) fn reserved(&self) -> u32 {
         self.claims.iter().fold(0, |sum, claims| sum.saturating_add(claims.count))
-    }
-
-    /// What a window amounts to in this pool: the smallest that some backend has and that is large enough. So there are never
-    /// more kinds of claims than of backends, whatever clients ask for.
-    pub(super) fn claim_class(&self, window: u64) -> u64 {
-        if window == 0 {
-            return 0;
-        }
-        let known = self.views.iter().filter_map(|view| view.context_limit);
-        known.filter(|known| *known >= window).min().unwrap_or(window)
-    }
-
-    /// Counts a reserved slot in or out.
-    pub(super) fn count_claim(&mut self, window: u64, is_in: bool) {
-        self.count(RESERVED, is_in);
-        match self.claims.iter_mut().find(|claims| claims.window == window) {
-            Some(claims) if is_in => claims.count = claims.count.saturating_add(1),
-            Some(claims) => claims.count = claims.count.saturating_sub(1),
-            None if is_in => self.claims.push(Claims { window, count: 1 }),
-            None => {}
-        }
-        self.claims.retain(|claims| claims.count > 0);
-    }
-
-    /// Counts a lease in or out.
-    pub(super) fn count(&mut self, slot: Slot, is_in: bool) {
-        let step = |count: u32| if is_in { count.saturating_add(1) } else { count.saturating_sub(1) };
-        self.total_in_flight = step(self.total_in_flight);
-        if let Some(view) = self.views.get_mut(slot) {
-            view.in_flight = step(view.in_flight);
-        }
-        let is_empty_and_removed = !is_in
-            && !self.is_in_bulk
-            && self.backends.get(slot).is_some_and(|backend| backend.is_removed)
-            && self.views.get(slot).is_some_and(|view| view.in_flight == 0);
-        if is_empty_and_removed {
-            self.free_removed();
-        }
-    }
-
-    /// Counts a session on or off a backend and its rank there.
-    pub(super) fn count_bound(&mut self, backend: &BackendId, rank: Option<u32>, is_on: bool) {
-        let Some(slot) = self.slots.get(backend).copied() else { return };
-        if let Some(view) = self.views.get_mut(slot) {
-            view.bound = if is_on { view.bound.saturating_add(1) } else { view.bound.saturating_sub(1) };
-        }
-        if let (Some(rank), Some(backend)) = (rank, self.backends.get_mut(slot)) {
-            backend.count_rank(rank, is_on);
-        }
-    }
-
-    /// Forgets every session, in memory only.
-    pub(super) fn forget_all_bindings(&mut self) {
-        self.bindings = BindingTable::default();
-        for (backend, view) in self.backends.iter_mut().zip(&mut self.views) {
-            view.bound = 0;
-            backend.bound_by_rank.clear();
-        }
     }
 
     /// Notes a failed request. True when the backend was taken out for it: for a connect error, unless it is the last
@@ -342,14 +381,27 @@ impl State {
         was_healthy != is_healthy
     }
 
-    /// The refusal of a waiter whose time is over.
-    pub(super) fn queue_timeout_refusal(&self, asked: &Asked) -> Refusal {
-        let tried = self.tried(asked);
-        let ask = self.ask(asked, &tried, true);
-        let candidates = self.views.iter().filter(|view| ask.suits(view));
-        let (in_flight, limit) = candidates.fold((self.reserved(), 0_u32), |(in_flight, limit), view| {
-            (in_flight.saturating_add(view.in_flight), limit.saturating_add(view.limit))
-        });
-        Refusal { gate: Gate::QueueTimeout, in_flight, limit }
+    /// What a gate that refuses this request would tell of its pool.
+    pub(super) fn refusal(&self, place: Place, asked: &Asked, gate: Gate, unix: UnixMs) -> Refusal {
+        let lists = Lists { tried: self.tried(asked), ranked: Vec::new() };
+        admit::refusal(&self.view(place, unix), &self.ask(place, asked, &lists, true), gate)
     }
+}
+
+/// Slots that a request names; kept beside the [`Ask`] that borrows them.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub tried: Vec<Slot>,
+    pub ranked: Vec<Slot>,
+}
+
+fn rank(pools: &ModelPools, asked: &Asked) -> usize {
+    // A request whose model is not known yet is ranked by what the route says of turns, which is the same for all its pools.
+    let pool = pools.place(&asked.model).and_then(|place| pools.list.get(place)).or_else(|| pools.list.first());
+    let Some(pool) = pool else { return 0 };
+    pool.options
+        .prio
+        .as_ref()
+        .zip(pool.bucket(asked))
+        .map_or(0, |(prio, bucket)| prio.table.rows().len().saturating_sub(1).saturating_sub(bucket.index))
 }

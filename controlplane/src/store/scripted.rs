@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The script and the record.
-pub(super) struct ScriptedStore {
+pub(crate) struct ScriptedStore {
     pub(super) is_down: AtomicBool,
     /// Whether a database that is down has done the write before its answer was lost; every other time.
     pub(super) loses_answers: AtomicBool,
@@ -40,7 +40,7 @@ impl ScriptedStore {
         })
     }
 
-    pub(super) fn ready() -> Arc<Self> {
+    pub(crate) fn ready() -> Arc<Self> {
         Self::with_steps(Semaphore::MAX_PERMITS)
     }
 
@@ -108,6 +108,18 @@ impl Store for ScriptedStore {
     }
 
     async fn save_marks(&self, _: &[MarkRow], _: &[(RouteName, BackendId, MarkKind)]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn save_flows(&self, _: &[crate::store::FlowRow]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn save_toggles(
+        &self,
+        _: &[crate::store::ToggleRow],
+        _: &[(RouteName, String, String)],
+    ) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -84,9 +84,9 @@ mod tests {
         assert_eq!((view.samples, view.cur_index), (10, 0), "the eleventh overwrote the first");
         assert_eq!(view.buckets[0], Some(10));
         assert_eq!(view.buckets[9], Some(9));
-        let view = avg.read(UnixMs(30_000 + 359_999), INTERVAL);
-        assert_eq!(view.buckets[1], Some(1));
         let view = avg.read(UnixMs(30_000 + 360_000), INTERVAL);
+        assert_eq!(view.buckets[1], Some(1));
+        let view = avg.read(UnixMs(30_000 + 360_001), INTERVAL);
         assert_eq!((view.buckets[1], view.buckets[2], view.samples), (None, Some(2), 9));
     }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::aimd::{self, AimdOptions, Bounds};
+use super::exact::Exact;
 use super::time::UnixMs;
 
 /// One pool's adaptive limit.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Controller {
-    value: Option<Lasting<f64>>,
+    value: Option<Lasting<Exact>>,
     conc: Option<Lasting<u32>>,
     rej: Option<Lasting<u32>>,
     /// The last step, or when the pool became adaptive.
@@ -28,7 +29,7 @@ struct Lasting<T> {
 
 impl<T: Copy> Lasting<T> {
     fn read(this: Option<Self>, now: UnixMs) -> Option<T> {
-        this.filter(|this| this.until.is_none_or(|until| now < until)).map(|this| this.value)
+        this.filter(|this| this.until.is_none_or(|until| now <= until)).map(|this| this.value)
     }
 }
 
@@ -62,7 +63,7 @@ pub(super) enum Answers {
 
 impl Controller {
     pub(super) fn value(&self, now: UnixMs) -> Option<f64> {
-        Lasting::read(self.value, now)
+        Lasting::read(self.value, now).map(|value| value.0)
     }
 
     /// Starts the interval when the pool has become adaptive. `false` when it had been already.
@@ -87,13 +88,14 @@ impl Controller {
     pub(super) fn over(&mut self, now: UnixMs, lasts: Duration) {
         match &mut self.rej {
             // Only the first sets the time.
-            Some(rej) if rej.until.is_none_or(|until| now < until) => rej.value = rej.value.saturating_add(1),
+            Some(rej) if rej.until.is_none_or(|until| now <= until) => rej.value = rej.value.saturating_add(1),
             rej => *rej = Some(Lasting { value: 1, until: Some(now + lasts) }),
         }
     }
 
     pub(super) fn next_step(&self, interval: Duration) -> Option<UnixMs> {
-        self.last_step.map(|last| last + interval)
+        // Without any interval, a step would be due again at once, for ever.
+        self.last_step.map(|last| last + interval.max(Duration::from_millis(1)))
     }
 
     /// Whether a step is due; if so, the next interval begins.
@@ -117,7 +119,7 @@ impl Controller {
             Answers::Overloaded => aimd::step(options, bounds, stored, conc, rej, true),
         };
         let until = (!options.hold_when_idle).then(|| now + options.ttl);
-        self.value = Some(Lasting { value: next, until });
+        self.value = Some(Lasting { value: Exact(next), until });
         next.to_bits() != stored.unwrap_or(bounds.init).to_bits()
     }
 

@@ -36,9 +36,9 @@ pub struct LatencyRefusal {
 pub struct Verdict {
     /// The refusal; never while the master switch is off.
     pub refusal: Option<LatencyRefusal>,
-    /// Whether the TTFT gate is tripped, before probe slots and tolerance.
+    /// Whether the TTFT gate is tripped, before probe slots and tolerance. Not while its refusals are switched off.
     pub would_trip_ttft: bool,
-    /// Whether the TPS gate is, reached or not.
+    /// Whether the TPS gate is, reached or not. An adaptive pool has none.
     pub would_trip_tps: bool,
 }
 

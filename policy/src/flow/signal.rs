@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::exact::Exact;
 use super::metric::Metric;
 use super::time::{UnixMs, whole_ms};
 use super::window::{Counts, TPS_BOUNDS, TTFT_BOUNDS_MS, is_sample};
@@ -30,7 +31,7 @@ pub struct SignalOptions {
 
 impl SignalOptions {
     /// How many windows back a fold goes.
-    fn horizon(&self) -> u64 {
+    pub(super) fn horizon(&self) -> u64 {
         u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX).div_ceil(whole_ms(self.window))
     }
 
@@ -80,7 +81,7 @@ struct Window {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Ewma {
-    value: f64,
+    value: Exact,
     folded: UnixMs,
 }
 
@@ -111,32 +112,28 @@ impl Signal {
 
     fn fold(&mut self, now: UnixMs, counts: &Counts, options: &SignalOptions, metrics: &[Metric]) {
         let alpha = options.weight();
+        // Made anew from the old ones: names that nobody asks for any more go, and one listed twice is moved once.
         let mut ewmas = BTreeMap::new();
         for metric in metrics {
-            // A name that is listed twice has one EWMA, which a window moves once.
-            if ewmas.contains_key(&metric.name) {
-                continue;
-            }
             let ewma = match counts.value(metric.statistic, self.kind.bounds()) {
                 None => self.ewmas.get(&metric.name).copied(),
                 Some(value) => {
                     let old = self.ewma(&metric.name, now, options);
                     let value = old.map_or(value, |old| alpha * value + (1.0 - alpha) * old);
-                    Some(Ewma { value, folded: now })
+                    Some(Ewma { value: Exact(value), folded: now })
                 }
             };
             if let Some(ewma) = ewma {
                 ewmas.insert(metric.name.clone(), ewma);
             }
         }
-        // Names that nobody asks for any more go.
         self.ewmas = ewmas;
     }
 
-    /// A metric's EWMA; `None` before its first fold and from `ttl` after the last.
+    /// A metric's EWMA; `None` before its first fold and once `ttl` has passed since the last.
     pub fn ewma(&self, name: &str, now: UnixMs, options: &SignalOptions) -> Option<f64> {
         let ewma = self.ewmas.get(name)?;
-        (!ewma.folded.is_expired(now, options.ttl)).then_some(ewma.value)
+        (!ewma.folded.is_expired(now, options.ttl)).then_some(ewma.value.0)
     }
 
     /// The first metric that has a threshold and an EWMA between which `is_over` holds.
@@ -164,7 +161,7 @@ pub(super) struct Over<'a> {
 }
 
 /// The windows that a sample in window `current` folds, when `last` is the last one remembered.
-fn windows_to_fold(last: u64, current: u64, horizon: u64) -> Range<u64> {
+pub(super) fn windows_to_fold(last: u64, current: u64, horizon: u64) -> Range<u64> {
     if current.saturating_sub(last) > horizon { current.saturating_sub(horizon)..current } else { last..current }
 }
 

@@ -24,11 +24,11 @@ impl UnixMs {
         self.0 / whole_ms(length)
     }
 
-    /// Whether something made at `self` to last for `ttl` is gone at `now`. So is what a clock that has since been set
+    /// Whether something made at `self` to last for `ttl` is gone at `now`: it still counts at its last moment. So is what a clock that has since been set
     /// back made further than `ttl` ahead: it must not stay until the clock gets there again.
     #[must_use]
     pub fn is_expired(self, now: UnixMs, ttl: Duration) -> bool {
-        now >= self + ttl || self > now + ttl
+        now > self + ttl || self > now + ttl
     }
 }
 
@@ -63,8 +63,8 @@ mod tests {
     fn what_expires_does_so_at_its_end_and_after_a_clock_was_set_back() {
         let ttl = Duration::from_secs(60);
         let made = UnixMs(100_000);
-        assert!(!made.is_expired(UnixMs(159_999), ttl));
-        assert!(made.is_expired(UnixMs(160_000), ttl));
+        assert!(!made.is_expired(UnixMs(160_000), ttl));
+        assert!(made.is_expired(UnixMs(160_001), ttl));
         assert!(!made.is_expired(UnixMs(40_000), ttl), "a little ahead");
         assert!(made.is_expired(UnixMs(39_999), ttl), "far ahead");
         assert!(!UnixMs(5).is_expired(UnixMs(u64::MAX - 1), Duration::MAX), "sums saturate");

@@ -137,3 +137,72 @@ impl TurnCounts {
         self.buckets.get_mut(bucket.index)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixtures::{assert_close, at, prio_options};
+    use super::*;
+
+    const COLD: Bucket = Bucket { index: 0, is_known: true };
+    const WARM: Bucket = Bucket { index: 3, is_known: true };
+    const UNKNOWN: Bucket = Bucket { index: 5, is_known: false };
+
+    #[test]
+    fn limits_9_1_those_without_a_turn_are_counted_apart() {
+        let mut counts = TurnCounts::default();
+        counts.admitted(WARM);
+        counts.refused(COLD);
+        counts.over(COLD);
+        counts.admitted(UNKNOWN);
+        counts.tokens(WARM, 100, 40);
+        counts.tokens(UNKNOWN, 10, 0);
+        assert_eq!(counts.buckets().len(), 4);
+        assert_eq!(counts.buckets()[0], BucketCounts { refused: 1, over: 1, ..BucketCounts::default() });
+        assert_eq!(counts.buckets()[3].admitted, 1);
+        assert_close(counts.buckets()[3].hit_rate().unwrap(), 0.4);
+        assert_eq!(counts.buckets()[0].hit_rate(), None);
+        assert_eq!(*counts.no_header(), BucketCounts { admitted: 1, prompt_tokens: 10, ..BucketCounts::default() });
+    }
+
+    #[test]
+    fn a_stray_index_does_not_grow_the_state() {
+        let mut counts = TurnCounts::default();
+        counts.admitted(Bucket { index: usize::MAX, is_known: true });
+        assert!(counts.buckets().is_empty());
+    }
+
+    /// A minute's warning, after this many requests with and without a turn.
+    fn warning(counts: &mut TurnCounts, now: UnixMs, known: u32, unknown: u32) -> Option<f64> {
+        for _ in 0..known {
+            counts.admitted(WARM);
+        }
+        for at in 0..unknown {
+            if at % 2 == 0 { counts.refused(UNKNOWN) } else { counts.admitted(UNKNOWN) }
+        }
+        assert_eq!(counts.take_warning(UnixMs(now.0 - 1), &prio_options()), None, "the minute is not over");
+        counts.take_warning(now, &prio_options())
+    }
+
+    #[test]
+    fn limits_9_1_a_warning_for_many_requests_without_a_turn() {
+        let begun = || {
+            let mut counts = TurnCounts::default();
+            counts.take_warning(at(6000), &prio_options());
+            counts
+        };
+        assert_close(warning(&mut begun(), at(6060), 15, 5).unwrap(), 0.25);
+        assert_eq!(warning(&mut begun(), at(6060), 16, 4), None, "exactly the fraction");
+        assert_eq!(warning(&mut begun(), at(6060), 0, 19), None, "too few to say");
+        assert_eq!(warning(&mut begun(), at(6060), 0, 20), Some(1.0));
+    }
+
+    #[test]
+    fn warnings_are_rare_and_each_minute_starts_afresh() {
+        let mut counts = TurnCounts::default();
+        counts.take_warning(at(6000), &prio_options());
+        assert!(warning(&mut counts, at(6060), 0, 20).is_some());
+        assert_eq!(warning(&mut counts, at(6120), 0, 20), None, "said of late");
+        assert_eq!(warning(&mut counts, at(6660), 20, 0), None, "the last minute's don't count in this one");
+        assert!(warning(&mut counts, at(6720), 0, 20).is_some());
+    }
+}

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::exact::Exact;
 use super::metric::Statistic;
 
 /// Upper bounds of the buckets of the time to first token, in milliseconds.
@@ -20,7 +21,7 @@ const MAX_SAMPLE: f64 = 1e12;
 pub struct Counts {
     /// One per bound, and one for what is above the last.
     buckets: Vec<u32>,
-    sum: f64,
+    sum: Exact,
     count: u32,
 }
 
@@ -37,7 +38,7 @@ impl Counts {
         if let Some(bucket) = self.buckets.get_mut(at) {
             *bucket = bucket.saturating_add(1);
         }
-        self.sum += value;
+        self.sum.0 += value;
         self.count = self.count.saturating_add(1);
     }
 
@@ -61,7 +62,7 @@ impl Counts {
 
     /// The mean of the raw values; `None` without samples.
     pub fn avg(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum / f64::from(self.count))
+        (self.count > 0).then(|| self.sum.0 / f64::from(self.count))
     }
 
     /// Either.

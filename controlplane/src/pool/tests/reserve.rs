@@ -104,7 +104,7 @@ async fn windows_of_all_sizes_are_few_kinds_of_claims() {
         bench.ask(Asked { context_tokens: tokens, ..reserve() });
         slots.push(bench.granted().await);
     }
-    assert_eq!(bench.pool.state.lock().view().claims.len(), 2);
+    assert_eq!(bench.pool.state.lock().view(Place::Pool(0), UnixMs(0)).claims.len(), 2);
     for (tokens, slot) in (1..).zip(&slots) {
         bench.ask(Asked { context_tokens: tokens, ..with(slot, 1) });
         bench.granted().await;
