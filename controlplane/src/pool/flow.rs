@@ -75,7 +75,7 @@ impl Pool {
                 self.rearm.notify_one();
             }
             Err(error) => {
-                tracing::warn!(route = %self.name, %error, "a pool's stored flow control can't be read; it starts anew")
+                tracing::warn!(route = %self.name, %error, "a pool's stored flow control can't be read; it starts anew");
             }
         }
     }
@@ -129,20 +129,6 @@ impl Pool {
             let bucket = pool.bucket(asked);
             pool.flow.over(unix, &pool.options, bucket);
             pool.is_dirty = true;
-        }
-    }
-
-    /// A request gets a backend. Its pool's place and its turn's step, for its lease.
-    pub(super) fn note_admitted(&self, state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
-        let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
-        let bucket = pool.bucket(asked);
-        if asked.tried.is_empty() {
-            pool.flow.admitted(bucket);
-            pool.is_dirty |= bucket.is_some();
-        }
-        match place {
-            Place::Pool(at) => (at, bucket),
-            Place::Everybody => (NO_POOL, bucket),
         }
     }
 
@@ -215,6 +201,20 @@ impl Pool {
         }
         // What was due is done; a step that waits for traffic comes with the next tick of its interval.
         next.map(|at| self.context.clock.tick(at.0.max(unix.0.saturating_add(1))))
+    }
+}
+
+/// A request gets a backend. Its pool's place and its turn's step, for its lease.
+pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
+    let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
+    let bucket = pool.bucket(asked);
+    if asked.tried.is_empty() {
+        pool.flow.admitted(bucket);
+        pool.is_dirty |= bucket.is_some();
+    }
+    match place {
+        Place::Pool(at) => (at, bucket),
+        Place::Everybody => (NO_POOL, bucket),
     }
 }
 
