@@ -23,6 +23,7 @@ fn each_verb_is_understood() {
          --queue-timeout 5 --upstream-timeout 10800 --max-sessions 16384 --model-context-limit 65536 \
          --backend-context-limit 1=2 --backend-managed-affinity --backend-dp-size 1=8",
         "route add chat --default --preset gateway --backend gpu:80 --backend-port 1 --set queue_timeout=1s",
+        "route add chat --backend 10.0.0.1:8000,priority=10,model=m1 --backend 10.0.0.2:8000,model=m1",
         "route list -o json",
         "route show chat -o yaml",
         "route set chat max_waiting=3 queue_timeout=300ms --unset on_full --default false",
@@ -86,6 +87,7 @@ fn what_makes_no_sense_is_refused() {
         ("route set chat --unset max_wait", ErrorKind::ValueValidation),
         ("route add v1", ErrorKind::ValueValidation),
         ("route add chat --preset best", ErrorKind::InvalidValue),
+        ("route add chat --backend gpu:80,priority=high", ErrorKind::ValueValidation),
         ("backend add chat http://gpu:80", ErrorKind::ValueValidation),
         ("session forget chat", ErrorKind::MissingRequiredArgument),
         ("session forget chat abc", ErrorKind::ValueValidation),
@@ -134,12 +136,4 @@ fn a_bad_option_says_what_is_allowed() {
         "{text}"
     );
     assert!(text.contains("allowed: 0..=100000"), "{text}");
-}
-
-#[test]
-fn backends_of_this_machine_are_ports() {
-    let cli = parse("route add chat --backend-port 19001 --backend gpu:80").unwrap();
-    let Command::Route(Noun { verb: command::route::RouteVerb::Add(_), .. }) = cli.command else { panic!("not add") };
-    let list = BackendList { addresses: vec!["gpu:80".parse().unwrap()], ports: vec![19001] };
-    assert_eq!(list.addresses(), ["gpu:80", "127.0.0.1:19001"]);
 }

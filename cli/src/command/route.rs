@@ -9,7 +9,8 @@ use router_policy::option::catalogue::{Preset, find};
 use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
 
-use crate::args::{Assignment, BackendList, assignment, option_name};
+use crate::args::{Assignment, assignment, option_name};
+use crate::backends::BackendList;
 use crate::client::Admin;
 use crate::command::toggle::print_toggles;
 use crate::document;
@@ -127,7 +128,7 @@ fn route_document(args: &AddArgs) -> Json {
     if !args.options.is_empty() {
         route.insert("options".to_owned(), document::options_json(&args.options));
     }
-    route.insert("backends".to_owned(), json!(args.backends.addresses()));
+    route.insert("backends".to_owned(), args.backends.backends().iter().map(|one| one.document(None)).collect());
     Json::Object(route)
 }
 

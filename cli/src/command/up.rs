@@ -13,7 +13,8 @@ use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
 use self::summary::Target;
-use crate::args::{Assignment, BackendList, Cli, Command, Connect, assignment, duration};
+use crate::args::{Assignment, Cli, Command, Connect, assignment, duration};
+use crate::backends::BackendList;
 use crate::client::Admin;
 use crate::command::{controlplane, export};
 use crate::failure::{Failure, Outcome};
@@ -189,7 +190,7 @@ impl UpArgs {
     fn overlay(&self, complaints: &mut Vec<String>) -> Overlay {
         let settings = self.gateway.read(complaints);
         let overlay = Overlay::new(ROUTE, &self.options, settings, complaints);
-        Overlay { preset: self.preset.clone(), backends: self.backends.addresses(), ..overlay }
+        Overlay { preset: self.preset.clone(), backends: self.backends.backends(), ..overlay }
     }
 }
 
