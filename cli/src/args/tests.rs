@@ -19,6 +19,7 @@ fn each_verb_is_understood() {
         "dataplane --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --control-plane http://127.0.0.1:7400",
         "mock-engine --listen 127.0.0.1:0",
         "up --replicas 2 --backend-port 19001 --backend-port 19002 --backend gpu:80 --set max_waiting=3",
+        "up --preset openresty --debug-endpoints --backend gpu:80,priority=10 --backend gpu:81",
         "up --preset gateway --key-store k --control-file c --backend-state b --max-active-per-backend 4 --max-waiting 8 \
          --queue-timeout 5 --upstream-timeout 10800 --max-sessions 16384 --model-context-limit 65536 \
          --backend-context-limit 1=2 --backend-managed-affinity --backend-dp-size 1=8",
