@@ -6,10 +6,12 @@ mod backend_state;
 mod config;
 mod control_file;
 mod doors;
+mod flow;
 mod hello;
 mod key_store;
 mod keys;
 mod start;
+mod toggle;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,6 +28,7 @@ pub use config::{ApplyMode, backend_mut};
 pub use doors::Selector;
 pub use keys::{KnownKey, RevokedKey};
 pub use start::Parts;
+pub use toggle::ToggleChange;
 
 use crate::error::AdminError;
 use crate::files::health::FileHealth;
@@ -93,6 +96,10 @@ pub struct Fleet {
     /// Reading a pool for the snapshot and putting it there are one step: an older reading must not overwrite a newer one,
     /// nor bring a removed route back.
     publishing: Mutex<()>,
+    /// Rows of toggles that are set for a time. Written with the specs held, as the database is.
+    timed_rows: Mutex<toggle::TimedRows>,
+    /// Held from the reading of pools' flow control to the end of its writing.
+    storing_flows: tokio::sync::Mutex<()>,
     streams: std::sync::atomic::AtomicU64,
     shutdown: CancellationToken,
 }

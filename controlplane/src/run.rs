@@ -97,6 +97,7 @@ pub async fn run(
         tracing::warn!(%error, "the last leases could not be stored");
     }
     marks.flush(&*fleet.store).await;
+    fleet.store_flows().await;
     stop_store.cancel();
     tracker.close();
     if tokio::time::timeout(CLOSE_WITHIN, tracker.wait()).await.is_err() {

@@ -5,7 +5,8 @@
 //! the commit. The store decides nothing and makes no ids or times: it keeps what it is given. All calls but
 //! [`Store::begin_epoch`] and the counts of [`Store::touch_bindings`] are idempotent, so that a write whose answer was lost
 //! may be repeated. Of several rows with one key in one call the last counts; what a call removes goes before what it puts.
-//! Bindings, leases, marks, flows and toggles of a route that isn't stored are passed over: it was removed while they were on their way.
+//! Bindings, leases, marks, flows and toggles of a route that isn't stored are passed over: it was removed while they were on
+//! their way.
 //!
 //! Hot calls: [`Store::save_bindings`] (each new or moved session, through [`group_commit`]), [`Store::save_leases`] (every
 //! 50 ms) and [`Store::touch_bindings`] (each second), both through [`write_behind`].
@@ -30,7 +31,7 @@ pub use open::{OpenError, SqliteSync, open, sqlite_path};
 #[cfg(test)]
 mod contract_tests;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 
 /// Why a call failed. The text names no credentials.
 #[derive(Debug, thiserror::Error)]

@@ -19,12 +19,16 @@ const SWEEP_REST: Duration = Duration::from_secs(10);
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 /// How often the key store and the control file are read again (gateway.md §9: within 2 s).
 const FILES_READ_EVERY: Duration = Duration::from_secs(1);
+/// How often pools' flow control is stored (design.md §4).
+const FLOWS_STORED_EVERY: Duration = Duration::from_secs(1);
+/// How often rows of toggles whose time is over are removed.
+const TOGGLES_SWEPT_EVERY: Duration = Duration::from_secs(10);
 /// How often the replicas' last-seen times are stored.
 const REPLICAS_STORED_EVERY: Duration = Duration::from_secs(10);
 
 /// Starts every task; they end with `shutdown`.
 pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationToken) {
-    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 7] = [
+    let tasks: [std::pin::Pin<Box<dyn Future<Output = ()> + Send>>; 8] = [
         Box::pin(recover(Arc::clone(fleet))),
         Box::pin(watch_silence(Arc::clone(fleet))),
         Box::pin(sweep_idle(Arc::clone(fleet))),
@@ -32,6 +36,7 @@ pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationT
         Box::pin(publish(Arc::clone(fleet), tracker.clone(), shutdown.clone())),
         Box::pin(follow_key_store(Arc::clone(fleet))),
         Box::pin(follow_control_file(Arc::clone(fleet))),
+        Box::pin(forget_expired_toggles(Arc::clone(fleet))),
     ];
     for task in tasks {
         let shutdown = shutdown.clone();
@@ -42,6 +47,7 @@ pub fn start(fleet: &Arc<Fleet>, tracker: &TaskTracker, shutdown: &CancellationT
             }
         });
     }
+    tracker.spawn(store_flows(Arc::clone(fleet), shutdown.clone()));
     // Has a last word to write after the shutdown.
     let fleet = Arc::clone(fleet);
     tracker.spawn(async move { fleet.write_backend_state().await });
@@ -90,6 +96,24 @@ async fn store_replicas(fleet: Arc<Fleet>) {
         if let Err(error) = fleet.store.save_replicas(&rows).await {
             tracing::debug!(%error, "replicas could not be stored");
         }
+    }
+}
+
+async fn forget_expired_toggles(fleet: Arc<Fleet>) {
+    loop {
+        fleet.forget_expired_toggles().await;
+        tokio::time::sleep(TOGGLES_SWEPT_EVERY).await;
+    }
+}
+
+/// A write that has begun is carried to its end: what was taken for it is in no pool's list any more.
+async fn store_flows(fleet: Arc<Fleet>, shutdown: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(FLOWS_STORED_EVERY) => {}
+            () = shutdown.cancelled() => return,
+        }
+        fleet.store_flows().await;
     }
 }
 

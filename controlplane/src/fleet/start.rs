@@ -102,6 +102,8 @@ impl Fleet {
             complaints: Mutex::default(),
             roll_call: Mutex::default(),
             publishing: Mutex::default(),
+            timed_rows: Mutex::default(),
+            storing_flows: tokio::sync::Mutex::default(),
             streams: std::sync::atomic::AtomicU64::new(0),
             shutdown: parts.shutdown,
         };
@@ -109,6 +111,8 @@ impl Fleet {
         fleet.use_specs(&changes, &specs, &[], None);
         *fleet.complaints.lock() = complaints;
         fleet.restore_marks(&stored.marks);
+        fleet.restore_toggles(&stored.toggles);
+        fleet.restore_flows(&stored.flows);
         let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();
         for row in stored.bindings {
             bindings.entry(row.route.clone()).or_default().push(row);

@@ -5,6 +5,7 @@ mod key;
 mod route;
 mod session;
 mod status;
+mod toggle;
 mod watch;
 
 use std::pin::Pin;
@@ -76,8 +77,8 @@ impl Admin for AdminService {
         self.change(|fleet| async move { route::set(&fleet, request.into_inner()).await }).await
     }
 
-    async fn set_toggle(&self, _: Request<v1::SetToggleRequest>) -> Result<Response<v1::SetToggleReply>, Status> {
-        Err(Status::unimplemented("toggles"))
+    async fn set_toggle(&self, request: Request<v1::SetToggleRequest>) -> Result<Response<v1::SetToggleReply>, Status> {
+        self.change(|fleet| async move { toggle::set(&fleet, &request.into_inner()).await }).await
     }
 
     async fn explain(&self, _: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {

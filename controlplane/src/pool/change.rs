@@ -8,6 +8,7 @@ use router_policy::ids::{BackendId, Fingerprint};
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
+use router_policy::toggle::Toggles;
 
 use super::Pool;
 use super::backend::Ban;
@@ -41,11 +42,15 @@ impl Pool {
     }
 
     /// Refuses everyone in the queue, and whoever comes later by an older list of routes: the route is going away. Its
-    /// sessions are forgotten; its leases go on and are counted until they end.
+    /// sessions, its flow control and what is set at run time are forgotten; its leases go on and are counted until they end.
     pub fn close(&self) {
+        let now = self.context.clock.now();
         let mut state = self.state.lock();
         state.is_closed = true;
         state.forget_all_bindings();
+        state.pools.forget_flow();
+        state.toggles = Toggles::default();
+        state.refresh_toggles(self.context.unix(now));
         for waiter in state.waiters.drain() {
             waiter.caller.refuse(waiter.op, Refusal::by(Gate::UnknownRoute));
         }

@@ -35,8 +35,11 @@ impl Pool {
     pub fn first_chunk(&self, lease: LeaseId, caller: &Caller, ttft: Duration) {
         let unix = self.context.unix(self.context.clock.now());
         let mut state = self.state.lock();
-        let held = state.leases.get(&lease).filter(|held| held.replica == caller.replica);
-        if let Some(pool) = held.map(|held| held.pool).and_then(|pool| state.pools.list.get_mut(pool)) {
+        let held = state.leases.get_mut(&lease).filter(|held| held.replica == caller.replica && !held.is_stream);
+        let Some(held) = held else { return };
+        held.is_stream = true;
+        let place = held.pool;
+        if let Some(pool) = state.pools.list.get_mut(place) {
             pool.flow.record_ttft(unix, &pool.options, ttft.as_secs_f64() * 1000.0);
             pool.is_dirty = true;
         }
@@ -69,9 +72,13 @@ impl Pool {
         let wanted = (!row.model.is_empty()).then_some(row.model.as_str());
         let Some(pool) = state.pools.list.iter_mut().find(|pool| pool.model.as_deref() == wanted) else { return };
         match serde_json::from_str(&row.state) {
-            Ok(flow) => pool.flow = flow,
+            Ok(flow) => {
+                pool.flow = flow;
+                pool.is_dirty = false;
+                self.rearm.notify_one();
+            }
             Err(error) => {
-                tracing::warn!(route = %self.name, %error, "a pool's stored flow control can't be read; it starts anew")
+                tracing::warn!(route = %self.name, %error, "a pool's stored flow control can't be read; it starts anew");
             }
         }
     }
@@ -129,7 +136,7 @@ impl Pool {
     }
 
     /// A request gets a backend. Its pool's place and its turn's step, for its lease.
-    pub(super) fn note_admitted(&self, state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
+    pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
         let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
         let bucket = pool.bucket(asked);
         if asked.tried.is_empty() {
@@ -169,7 +176,12 @@ impl Pool {
             return;
         }
         let Some(ttft) = answered.ttft else { return };
-        let times = AnswerTimes { tokens: answered.tokens, total: ttft + answered.decode, ttft };
+        // The first byte of an answer that is no stream comes with its last: nothing of its time is decoding alone.
+        let times = AnswerTimes {
+            tokens: answered.tokens,
+            total: ttft + answered.decode,
+            ttft: if ended.is_stream { ttft } else { Duration::ZERO },
+        };
         pool.flow.record_answer(unix, &pool.options, &times);
         if let Some((prompt, cached)) = answered.prompt.filter(|_| pool.options.tps_on) {
             pool.flow.counted_tokens(ended.bucket, prompt, cached);

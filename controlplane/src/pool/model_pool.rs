@@ -52,7 +52,8 @@ impl ModelPool {
             flow: Flow::default(),
             options,
             refusals: LoadRefusals::default(),
-            is_dirty: false,
+            // In place of what the database may hold of one that was here before.
+            is_dirty: true,
             sampled_in: None,
         }
     }
@@ -149,6 +150,16 @@ impl ModelPools {
         }
         self.refresh_options(options, toggles, now);
         moved
+    }
+
+    /// Every pool starts anew.
+    pub(super) fn forget_flow(&mut self) {
+        for pool in &mut self.list {
+            pool.flow = Flow::default();
+            pool.refusals = LoadRefusals::default();
+            pool.sampled_in = None;
+            pool.is_dirty = true;
+        }
     }
 
     /// Takes what is set at run time into account.

@@ -72,12 +72,17 @@ impl Pool {
             preset: state.spec.preset.name().to_owned(),
             reserved: state.reserved(),
             complaints: Vec::new(),
-            toggles: self.toggle_states(&state),
+            toggles: self.toggles_in(&state),
             pools: self.pool_states(&state),
         }
     }
 
-    fn toggle_states(&self, state: &State) -> Vec<v1::ToggleState> {
+    /// What is set at run time.
+    pub fn toggle_states(&self) -> Vec<v1::ToggleState> {
+        self.toggles_in(&self.state.lock())
+    }
+
+    fn toggles_in(&self, state: &State) -> Vec<v1::ToggleState> {
         let unix = self.context.unix(self.context.clock.now());
         let message = |toggle: Toggle| v1::ToggleState {
             name: toggle.key.name().to_owned(),

@@ -20,10 +20,12 @@ use crate::store::SqliteSync;
 
 mod backend_state;
 mod control_file;
+mod flow;
 mod followed;
 mod key_store;
 mod removed_route;
 mod routes;
+mod toggle;
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -12,11 +12,12 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPool
 use sqlx::query::{Query, QueryScalar};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, FromRow, Postgres};
 
-use self::columns::{BindingArrays, LeaseArrays, MarkArrays};
+use self::columns::{BindingArrays, LeaseArrays, MarkArrays, flow_rows, toggle_rows};
 use super::row::{last_by, last_writes, load_all, mark_text, summed, to_bytes, to_i64, to_u64};
 use super::sql_error::CONNECT_TIMEOUT;
 use super::{
-    BindingTouch, BindingWrite, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, Store, StoreError, Stored,
+    BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, Store, StoreError,
+    Stored, ToggleRow,
 };
 
 mod columns;
@@ -72,6 +73,21 @@ const PUT_MARKS: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY
      reason = excluded.reason";
 
 const REMOVE_MARKS: &str = "DELETE FROM marks WHERE (route, backend, kind) IN \
+     (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))";
+
+const PUT_FLOWS: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY($1::text[]) FOR KEY SHARE) \
+     INSERT INTO flows (route, model, state, updated_unix_ms) \
+     SELECT row.* FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS row (route, model, state, updated) \
+     JOIN known ON known.name = row.route \
+     ON CONFLICT (route, model) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
+
+const PUT_TOGGLES: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY($1::text[]) FOR KEY SHARE) \
+     INSERT INTO toggles (route, name, model, value, until_unix_ms) \
+     SELECT row.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) \
+     AS row (route, name, model, value, until) JOIN known ON known.name = row.route \
+     ON CONFLICT (route, name, model) DO UPDATE SET value = excluded.value, until_unix_ms = excluded.until_unix_ms";
+
+const REMOVE_TOGGLES: &str = "DELETE FROM toggles WHERE (route, name, model) IN \
      (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))";
 
 const PUT_KEY: &str = "INSERT INTO keys (id, name, sha256, created_unix_ms) VALUES ($1, $2, $3, $4) \
@@ -280,16 +296,23 @@ impl Store for PostgresStore {
         .await
     }
 
-    async fn save_flows(&self, _: &[crate::store::FlowRow]) -> Result<(), StoreError> {
-        Ok(())
+    async fn save_flows(&self, flows: &[FlowRow]) -> Result<(), StoreError> {
+        let rows = last_by(flows, |row| (&row.route, &row.model));
+        let put = flow_rows(sqlx::query(PUT_FLOWS), &rows)?;
+        self.write([(!rows.is_empty()).then_some(put)]).await
     }
 
-    async fn save_toggles(
-        &self,
-        _: &[crate::store::ToggleRow],
-        _: &[(RouteName, String, String)],
-    ) -> Result<(), StoreError> {
-        Ok(())
+    async fn save_toggles(&self, put: &[ToggleRow], remove: &[(RouteName, String, String)]) -> Result<(), StoreError> {
+        let routes: Vec<_> = remove.iter().map(|(route, ..)| route.as_str().to_owned()).collect();
+        let names: Vec<_> = remove.iter().map(|(_, name, _)| name.clone()).collect();
+        let models: Vec<_> = remove.iter().map(|(.., model)| model.clone()).collect();
+        let rows = last_by(put, |row| (&row.route, &row.name, &row.model));
+        let put = toggle_rows(sqlx::query(PUT_TOGGLES), &rows)?;
+        self.write([
+            (!remove.is_empty()).then(|| sqlx::query(REMOVE_TOGGLES).bind(routes).bind(names).bind(models)),
+            (!rows.is_empty()).then_some(put),
+        ])
+        .await
     }
 
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError> {

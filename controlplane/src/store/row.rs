@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, HashMap};
 use router_policy::ids::{BackendId, Fingerprint, InvalidId, LeaseId, RouteName};
 
 use super::{
-    BindingRow, BindingTouch, BindingWrite, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, StoreError,
+    BindingRow, BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow,
+    StoreError, ToggleRow,
 };
 
 pub(super) type RouteColumns = (String, String);
 pub(super) type BindingColumns = (String, Vec<u8>, String, Option<i64>, i64, i64, i64, i64);
 pub(super) type LeaseColumns = (i64, String, String, String, Option<Vec<u8>>, i64);
 pub(super) type MarkColumns = (String, String, String, Option<i64>, String);
+pub(super) type FlowColumns = (String, String, String, i64);
+pub(super) type ToggleColumns = (String, String, String, String, Option<i64>);
 pub(super) type KeyColumns = (String, String, Vec<u8>, i64);
 pub(super) type ReplicaColumns = (String, String, String, i64);
 
@@ -23,6 +26,8 @@ pub(super) const SELECT_BINDINGS: &str = "SELECT route, fingerprint, backend, dp
 pub(super) const SELECT_LEASES: &str =
     "SELECT lease, route, backend, replica, fingerprint, granted_unix_ms FROM leases";
 pub(super) const SELECT_MARKS: &str = "SELECT route, backend, kind, until_unix_ms, reason FROM marks";
+pub(super) const SELECT_FLOWS: &str = "SELECT route, model, state, updated_unix_ms FROM flows";
+pub(super) const SELECT_TOGGLES: &str = "SELECT route, name, model, value, until_unix_ms FROM toggles";
 pub(super) const SELECT_KEYS: &str = "SELECT id, name, sha256, created_unix_ms FROM keys ORDER BY name";
 pub(super) const SELECT_REPLICAS: &str =
     "SELECT replica, version, listen, last_seen_unix_ms FROM replicas ORDER BY replica";
@@ -52,6 +57,12 @@ macro_rules! load_all {
         drop(rows);
         for columns in sqlx::query_as::<_, row::MarkColumns>(row::SELECT_MARKS).fetch_all(&mut *$tx).await? {
             stored.marks.push(decoder.mark(columns)?);
+        }
+        for columns in sqlx::query_as::<_, row::FlowColumns>(row::SELECT_FLOWS).fetch_all(&mut *$tx).await? {
+            stored.flows.push(decoder.flow(columns)?);
+        }
+        for columns in sqlx::query_as::<_, row::ToggleColumns>(row::SELECT_TOGGLES).fetch_all(&mut *$tx).await? {
+            stored.toggles.push(decoder.toggle(columns)?);
         }
         for columns in sqlx::query_as::<_, row::KeyColumns>(row::SELECT_KEYS).fetch_all(&mut *$tx).await? {
             stored.keys.push(row::key(columns)?);
@@ -174,6 +185,20 @@ impl Decoder {
             until_unix_ms: until_unix_ms.map(|until| to_u64(WHAT, until)).transpose()?,
             reason,
         })
+    }
+
+    pub(super) fn flow(&mut self, columns: FlowColumns) -> Result<FlowRow, StoreError> {
+        const WHAT: &str = "flow";
+        let (route, model, state, updated) = columns;
+        let (route, updated_unix_ms) = (self.route_name(WHAT, route)?, to_u64(WHAT, updated)?);
+        Ok(FlowRow { route, model, state, updated_unix_ms })
+    }
+
+    pub(super) fn toggle(&mut self, columns: ToggleColumns) -> Result<ToggleRow, StoreError> {
+        const WHAT: &str = "toggle";
+        let (route, name, model, value, until) = columns;
+        let until_unix_ms = until.map(|until| to_u64(WHAT, until)).transpose()?;
+        Ok(ToggleRow { route: self.route_name(WHAT, route)?, name, model, value, until_unix_ms })
     }
 }
 

@@ -14,7 +14,8 @@ use tokio::sync::Mutex;
 
 use super::row::{last_by, last_writes, load_all, mark_text, summed, to_bytes, to_i64, to_u64};
 use super::{
-    BindingTouch, BindingWrite, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, Store, StoreError, Stored,
+    BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, Store, StoreError,
+    Stored, ToggleRow,
 };
 
 pub(super) mod file;
@@ -58,6 +59,19 @@ const PUT_MARKS: &str = "INSERT INTO marks (route, backend, kind, until_unix_ms,
      reason = excluded.reason";
 
 const REMOVE_MARKS: &str = "DELETE FROM marks WHERE (route, backend, kind) IN \
+     (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))";
+
+const PUT_FLOWS: &str = "INSERT INTO flows (route, model, state, updated_unix_ms) \
+     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?1) \
+     WHERE EXISTS (SELECT 1 FROM routes WHERE name = value ->> 0) \
+     ON CONFLICT (route, model) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
+
+const PUT_TOGGLES: &str = "INSERT INTO toggles (route, name, model, value, until_unix_ms) \
+     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?1) \
+     WHERE EXISTS (SELECT 1 FROM routes WHERE name = value ->> 0) \
+     ON CONFLICT (route, name, model) DO UPDATE SET value = excluded.value, until_unix_ms = excluded.until_unix_ms";
+
+const REMOVE_TOGGLES: &str = "DELETE FROM toggles WHERE (route, name, model) IN \
      (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))";
 
 const PUT_KEY: &str = "INSERT INTO keys (id, name, sha256, created_unix_ms) \
@@ -250,16 +264,26 @@ impl Store for SqliteStore {
         self.write([step(REMOVE_MARKS, removed.len(), to_string(&removed))?, put_marks(put)?]).await
     }
 
-    async fn save_flows(&self, _: &[crate::store::FlowRow]) -> Result<(), StoreError> {
-        Ok(())
+    async fn save_flows(&self, flows: &[FlowRow]) -> Result<(), StoreError> {
+        let mut rows = Vec::with_capacity(flows.len());
+        for row in last_by(flows, |row| (&row.route, &row.model)) {
+            rows.push((row.route.as_str(), &row.model, &row.state, to_i64(row.updated_unix_ms)?));
+        }
+        self.write([step(PUT_FLOWS, rows.len(), to_string(&rows))?]).await
     }
 
-    async fn save_toggles(
-        &self,
-        _: &[crate::store::ToggleRow],
-        _: &[(RouteName, String, String)],
-    ) -> Result<(), StoreError> {
-        Ok(())
+    async fn save_toggles(&self, put: &[ToggleRow], remove: &[(RouteName, String, String)]) -> Result<(), StoreError> {
+        let removed: Vec<_> = remove.iter().map(|(route, name, model)| (route.as_str(), name, model)).collect();
+        let mut rows = Vec::with_capacity(put.len());
+        for row in last_by(put, |row| (&row.route, &row.name, &row.model)) {
+            let until = row.until_unix_ms.map(to_i64).transpose()?;
+            rows.push((row.route.as_str(), &row.name, &row.model, &row.value, until));
+        }
+        self.write([
+            step(REMOVE_TOGGLES, removed.len(), to_string(&removed))?,
+            step(PUT_TOGGLES, rows.len(), to_string(&rows))?,
+        ])
+        .await
     }
 
     async fn add_key(&self, key: &KeyRow) -> Result<(), StoreError> {

@@ -2,7 +2,7 @@
 
 use super::Step;
 use crate::store::row::{mark_text, to_i64};
-use crate::store::{BindingRow, LeaseRow, MarkRow, StoreError};
+use crate::store::{BindingRow, FlowRow, LeaseRow, MarkRow, StoreError, ToggleRow};
 
 #[derive(Default)]
 pub(super) struct BindingArrays {
@@ -105,4 +105,21 @@ impl MarkArrays {
     pub(super) fn bind(self, query: Step<'_>) -> Step<'_> {
         query.bind(self.routes).bind(self.backends).bind(self.kinds).bind(self.until).bind(self.reasons)
     }
+}
+
+pub(super) fn flow_rows<'q>(query: Step<'q>, rows: &[&FlowRow]) -> Result<Step<'q>, StoreError> {
+    let routes: Vec<_> = rows.iter().map(|row| row.route.as_str().to_owned()).collect();
+    let models: Vec<_> = rows.iter().map(|row| row.model.clone()).collect();
+    let states: Vec<_> = rows.iter().map(|row| row.state.clone()).collect();
+    let updated = rows.iter().map(|row| to_i64(row.updated_unix_ms)).collect::<Result<Vec<_>, _>>()?;
+    Ok(query.bind(routes).bind(models).bind(states).bind(updated))
+}
+
+pub(super) fn toggle_rows<'q>(query: Step<'q>, rows: &[&ToggleRow]) -> Result<Step<'q>, StoreError> {
+    let routes: Vec<_> = rows.iter().map(|row| row.route.as_str().to_owned()).collect();
+    let names: Vec<_> = rows.iter().map(|row| row.name.clone()).collect();
+    let models: Vec<_> = rows.iter().map(|row| row.model.clone()).collect();
+    let values: Vec<_> = rows.iter().map(|row| row.value.clone()).collect();
+    let until = rows.iter().map(|row| row.until_unix_ms.map(to_i64).transpose()).collect::<Result<Vec<_>, _>>()?;
+    Ok(query.bind(routes).bind(names).bind(models).bind(values).bind(until))
 }

@@ -1,0 +1,223 @@
+//! What operators set on a running route: durable first, then taken up by its pools and told to every replica. It stays over
+//! changes of the route's document, and goes with the route. One that was set for a time stops at its moment by itself; its
+//! row in the database goes a little later.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use router_policy::flow::UnixMs;
+use router_policy::ids::RouteName;
+use router_policy::route::RouteSpec;
+use router_policy::toggle::{InvalidToggle, Limit, Switch, Toggle, ToggleKey, ToggleValue, Toggles};
+use router_proto::v1;
+
+use super::Fleet;
+use crate::error::AdminError;
+use crate::store::ToggleRow;
+
+/// The longest time that a toggle may be set for.
+const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
+/// How many names an error lists.
+const NAMES_LISTED: usize = 20;
+
+/// Names a row: route, name, model.
+type Key = (RouteName, String, String);
+
+/// When rows of the database stop counting, for those that do. As many as are set.
+pub(super) type TimedRows = BTreeMap<Key, UnixMs>;
+
+/// A change of what is set.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ToggleChange<'a> {
+    /// The route.
+    pub route: &'a str,
+    /// Of the toggle.
+    pub name: &'a str,
+    /// Of a limit; empty for the whole route.
+    pub model: &'a str,
+    /// Not read with `is_reset`.
+    pub value: &'a str,
+    /// After this it undoes itself; zero: never.
+    pub ttl: Duration,
+    /// Undo it.
+    pub is_reset: bool,
+}
+
+impl From<InvalidToggle> for AdminError {
+    fn from(invalid: InvalidToggle) -> Self {
+        Self::Argument { field: invalid.field, problem: invalid.problem }
+    }
+}
+
+impl Fleet {
+    /// Sets or undoes a toggle. All that is set on the route then, and what is to be known besides. On an error nothing has
+    /// changed.
+    pub async fn set_toggle(&self, change: ToggleChange<'_>) -> Result<(Vec<v1::ToggleState>, String), AdminError> {
+        let specs = self.specs.lock().await;
+        let pool = self.pool(change.route)?;
+        let spec = specs
+            .get(pool.name())
+            .ok_or_else(|| AdminError::NotFound { what: "route", name: change.route.to_owned() })?;
+        let key = ToggleKey::parse(change.name, change.model)?;
+        let now = UnixMs(self.context.clock.unix_ms(self.context.clock.now()));
+        let mut toggles = pool.toggles();
+        let row_key = (pool.name().clone(), key.name().to_owned(), key.model().to_owned());
+        let (put, note) = if change.is_reset {
+            let was_set = toggles.iter(now).any(|toggle| toggle.key == key);
+            if !toggles.reset(&key) {
+                check_model(spec, key.model())?;
+            }
+            (None, if was_set { String::new() } else { format!("{} was not set", key.name()) })
+        } else {
+            check_model(spec, key.model())?;
+            let value = key.parse_value(change.value)?;
+            let until = until(now, change.ttl)?;
+            toggles.set(Toggle { key: key.clone(), value, until });
+            (Some(row(&row_key, value, until)), note(spec, &toggles, &key, value, now))
+        };
+        let (puts, removes) = match &put {
+            Some(put) => (std::slice::from_ref(put), [].as_slice()),
+            None => ([].as_slice(), std::slice::from_ref(&row_key)),
+        };
+        self.store.save_toggles(puts, removes).await?;
+        match put.as_ref().and_then(|put| put.until_unix_ms) {
+            Some(until) => self.timed_rows.lock().insert(row_key, UnixMs(until)),
+            None => self.timed_rows.lock().remove(&row_key),
+        };
+        pool.set_toggles(toggles);
+        self.publish_dirty();
+        let value = put.map(|put| put.value).unwrap_or_default();
+        tracing::info!(route = %pool.name(), toggle = key.name(), model = key.model(), value, ttl = ?change.ttl, "toggle changed");
+        Ok((pool.toggle_states(), note))
+    }
+
+    /// Takes up what the database holds, before anything is admitted.
+    pub(super) fn restore_toggles(&self, rows: &[ToggleRow]) {
+        let now = UnixMs(self.context.clock.unix_ms(self.context.clock.now()));
+        let mut by_route: HashMap<&RouteName, Toggles> = HashMap::new();
+        for row in rows {
+            let until = row.until_unix_ms.map(UnixMs);
+            if let Some(until) = until {
+                self.timed_rows.lock().insert((row.route.clone(), row.name.clone(), row.model.clone()), until);
+            }
+            if until.is_some_and(|until| until <= now) {
+                continue;
+            }
+            let key = ToggleKey::parse(&row.name, &row.model);
+            match key.and_then(|key| Ok((key.parse_value(&row.value)?, key))) {
+                Ok((value, key)) => by_route.entry(&row.route).or_default().set(Toggle { key, value, until }),
+                Err(error) => {
+                    tracing::warn!(route = %row.route, %error, "a stored toggle is not valid any more; it is passed over")
+                }
+            }
+        }
+        let pools = self.pools();
+        for (route, toggles) in by_route {
+            if let Some(pool) = pools.get(route) {
+                pool.set_toggles(toggles);
+            }
+        }
+    }
+
+    /// Removes rows whose time is over.
+    pub async fn forget_expired_toggles(&self) {
+        // So that none is set anew in between.
+        let _alone = self.specs.lock().await;
+        let now = UnixMs(self.context.clock.unix_ms(self.context.clock.now()));
+        let over = |until: &UnixMs| *until <= now;
+        let timed = self.timed_rows.lock().clone();
+        let gone: Vec<Key> = timed.into_iter().filter(|(_, until)| over(until)).map(|(key, _)| key).collect();
+        if gone.is_empty() {
+            return;
+        }
+        match self.store.save_toggles(&[], &gone).await {
+            Ok(()) => self.timed_rows.lock().retain(|_, until| !over(until)),
+            Err(error) => tracing::debug!(%error, "toggles that are over stay in the database for a while"),
+        }
+    }
+}
+
+/// Whether a limit may be for this model; the empty one is the whole route.
+fn check_model(spec: &RouteSpec, model: &str) -> Result<(), AdminError> {
+    let models = spec.models();
+    if model.is_empty() || models.contains(&model) {
+        return Ok(());
+    }
+    let problem = if models.is_empty() {
+        format!("route {} has one pool for all models; allowed: no model", spec.name)
+    } else {
+        let more = models.len().saturating_sub(NAMES_LISTED);
+        let listed: Vec<&str> = models.into_iter().take(NAMES_LISTED).collect();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("not a model of route {}; allowed: {}{more}, or none for the whole route", spec.name, listed.join(", "))
+    };
+    Err(AdminError::Argument { field: "model", problem })
+}
+
+fn until(now: UnixMs, ttl: Duration) -> Result<Option<UnixMs>, AdminError> {
+    if ttl > TTL_MAX {
+        let problem = "allowed: up to 365 days, or 0 for ever".to_owned();
+        return Err(AdminError::Argument { field: "ttl", problem });
+    }
+    Ok((!ttl.is_zero()).then(|| now + ttl))
+}
+
+fn row((route, name, model): &Key, value: ToggleValue, until: Option<UnixMs>) -> ToggleRow {
+    ToggleRow {
+        route: route.clone(),
+        name: name.clone(),
+        model: model.clone(),
+        value: value.to_string(),
+        until_unix_ms: until.map(|until| until.0),
+    }
+}
+
+/// What somebody who has just set this should know; empty for nothing.
+fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue, now: UnixMs) -> String {
+    let flow = spec.options().flow;
+    let mut notes = Vec::new();
+    match (key, value) {
+        (ToggleKey::Switch(switch), ToggleValue::On(is_on)) => {
+            let word = if is_on { "on" } else { "off" };
+            let option = match switch {
+                Switch::LoadRateLimit => Some(flow.load_rate_limit),
+                Switch::Ttft429 => Some(flow.ttft_429_default_enabled),
+                Switch::SessionPrio => Some(flow.session_prio),
+                Switch::Ttft | Switch::Tps => None,
+            };
+            if option == Some(is_on) {
+                notes.push(format!("{} is already {word} by the route's option", switch.name()));
+            }
+            if *switch == Switch::Tps && !is_on && flow.adaptive_cc {
+                notes.push("without tps the adaptive limit is not in force".to_owned());
+            }
+        }
+        (ToggleKey::Limit(limit, model), _) => {
+            let (settings, list, switch) = match limit {
+                Limit::TtftMs => (&flow.ttft, "ttft_metrics", Switch::Ttft),
+                Limit::Tps => (&flow.tps, "tps_metrics", Switch::Tps),
+            };
+            if !settings.metrics.is_empty() {
+                notes.push(format!("a declared list {list} comes before this limit: stored, without effect"));
+            }
+            if toggles.switch(switch, now) == Some(false) {
+                notes.push(format!("{} is switched off: the limit has no effect while it is", switch.name()));
+            }
+            if !toggles.switch(Switch::LoadRateLimit, now).unwrap_or(flow.load_rate_limit) {
+                notes.push("load_rate_limit is off: nobody is refused for load".to_owned());
+            }
+            if *limit == Limit::Tps && flow.adaptive_cc {
+                notes.push(
+                    "the route's concurrency limit is adaptive: the limit steers it and refuses nobody".to_owned(),
+                );
+            }
+            let is_own = |key: &ToggleKey| matches!(key, ToggleKey::Limit(of, Some(_)) if of == limit);
+            let own = toggles.iter(now).filter(|toggle| is_own(&toggle.key)).count();
+            if model.is_none() && own > 0 {
+                notes.push(format!("{own} models have a limit of their own and keep it"));
+            }
+        }
+        (ToggleKey::Switch(_), ToggleValue::Number(_)) => {}
+    }
+    notes.join("; ")
+}
