@@ -17,7 +17,7 @@ async fn each_model_has_its_own_pool(kind: DatabaseKind) -> anyhow::Result<()> {
         "peers_by_model": {"org/big": [first], "small": [second]}});
     let document = document.to_string();
     let ctl = cluster.ctl()?;
-    ctl.run_with_stdin(&["apply", "-f", "-", "--yes"], &document).await?.ok()?;
+    ctl.run_with_stdin(&["apply", "-f", "-"], &document).await?.ok()?;
     let ask = |model: &str| Chat::new().route("models").model(model);
     for replica in 0..2 {
         let address = cluster.replica(replica)?;

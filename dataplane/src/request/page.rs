@@ -61,10 +61,11 @@ impl<'a> Page<'a> {
 }
 
 /// Whether the client is a person or a program on this machine: its connection is, and nobody speaks through it for somebody
-/// else. A proxy in front says so by its headers, a foreign web page's script can't hide them.
+/// else. A proxy in front says so by its headers, a web page's script can't hide them. No page here has scripts, so what a browser
+/// asks for is asked for by its user only if the address was typed in.
 pub(crate) fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
     let is_direct = ON_BEHALF.iter().all(|name| !headers.contains_key(name));
-    let is_asked_for = headers.get(FETCH_SITE).is_none_or(|site| site == "none" || site == "same-origin");
+    let is_asked_for = headers.get(FETCH_SITE).is_none_or(|site| site == "none");
     peer.to_canonical().is_loopback() && is_direct && is_asked_for
 }
 
@@ -77,10 +78,12 @@ where
     let Some(page) = Page::of(&path) else {
         return respond(StatusCode::NOT_FOUND, json!({"error": "no such page"}).to_string());
     };
-    let query = match parameters(request.uri().query().unwrap_or_default()) {
+    let mut query = match parameters(request.uri().query().unwrap_or_default()) {
         Ok(query) => query,
         Err(problem) => return refuse(StatusCode::BAD_REQUEST, &page, problem),
     };
+    // A session's id, for one page; no other has a use for it, and it is not sent anywhere.
+    let id = query.remove("sid");
     let mut question = v1::PageRequest {
         route: page.route.to_owned(),
         page: page.name.to_owned(),
@@ -93,7 +96,7 @@ where
     let snapshot = proxy.snapshots.load();
     let known = snapshot.as_deref().and_then(|snapshot| Some((snapshot, snapshot.route(page.route)?.as_ref())));
     let view = match (page.name, known) {
-        ("_route_debug", Some((snapshot, route))) => Some(debug(route, snapshot, &mut question)),
+        ("_route_debug", Some((snapshot, route))) => Some(debug(route, snapshot, id, &mut question)),
         ("_route_inspect", Some((snapshot, route))) => {
             match inspect(proxy, route, snapshot, request, &mut question).await {
                 Ok(view) => Some(view),
@@ -134,8 +137,8 @@ struct View {
 }
 
 /// `_route_debug`: where a session would go, by its id from the query.
-fn debug(route: &RouteEntry, snapshot: &Snapshot, question: &mut v1::PageRequest) -> View {
-    let id = question.query.remove("sid").filter(|id| !id.trim().is_empty()).unwrap_or_else(|| "default".to_owned());
+fn debug(route: &RouteEntry, snapshot: &Snapshot, id: Option<String>, question: &mut v1::PageRequest) -> View {
+    let id = id.filter(|id| !id.trim().is_empty()).unwrap_or_else(|| "default".to_owned());
     let model = session::model_name(question.query.get("model").map(String::as_str).unwrap_or_default().into());
     let has_session = route.options.affinity != Affinity::Off;
     let fingerprint = snapshot.fingerprinter.as_ref().filter(|_| has_session);
@@ -361,6 +364,8 @@ mod tests {
             ("x-real-ip", "10.0.0.1"),
             ("origin", "http://evil.example"),
             ("sec-fetch-site", "cross-site"),
+            // By a name that was made to lead here.
+            ("sec-fetch-site", "same-origin"),
         ] {
             assert!(!is_local(here, &headers(name, value)), "{name}");
         }
