@@ -138,3 +138,49 @@ fn a_bad_option_says_what_is_allowed() {
     );
     assert!(text.contains("allowed: 0..=100000"), "{text}");
 }
+
+/// Command lines of the shell blocks of a page, without what a pipe or a comment adds.
+fn commands_of(page: &str) -> Vec<Vec<String>> {
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.map(|block| block.replace("\\\n", " ")).collect::<Vec<_>>().join("\n");
+    let statements = lines.lines().flat_map(|line| line.split("; "));
+    let commands = statements.filter_map(|line| line.trim().strip_prefix("routerctl ").map(words));
+    commands.filter(|words| !words.is_empty()).collect()
+}
+
+/// Words as a shell splits them: quotes, and an end at a comment or a redirection.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote): (Vec<String>, Option<String>, Option<char>) = (vec![], None, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#' | '>' | '|') if word.is_none() => break,
+            (None, ' ') => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[test]
+fn every_command_of_the_documents_is_one() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut pages = vec![root.join("README.md")];
+    pages.extend(std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let mut seen = 0;
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|end| end == "md")) {
+        for words in commands_of(&std::fs::read_to_string(page).unwrap()) {
+            let line = words.join(" ");
+            if let Err(error) = Cli::try_parse_from(std::iter::once("routerctl".to_owned()).chain(words)) {
+                panic!("{}: {line}: {error}", page.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen} commands");
+}
