@@ -271,6 +271,6 @@ fn print_options(out: &mut dyn Write, options: &[OptionView]) -> io::Result<()> 
     columns.print(out, "", "no options")?;
     match options.iter().filter(|option| !is_shown(option)).count() as u64 {
         0 => Ok(()),
-        hidden => writeln!(out, "{} of fine tuning at its default; `-o json` shows all", count(hidden, "more option")),
+        hidden => writeln!(out, "{} of fine tuning not set; `-o json` shows all", count(hidden, "more option")),
     }
 }
