@@ -20,5 +20,6 @@ pub mod partition;
 pub mod postgres;
 pub mod process;
 pub mod raw;
+pub mod simulation;
 pub mod suite;
 pub mod traffic;
