@@ -16,12 +16,12 @@ struct Cli {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Sessions at the usual load; the run is as long as they need.
-    #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 12_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     sessions: u32,
     /// Percent of the usual load, in the same time.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
     load: u64,
-    /// An option for every route, as a route document writes it. May be given several times.
+    /// An option for each adaptive route, as a route document writes it. May be given several times.
     #[arg(long = "set", value_name = "NAME=VALUE")]
     options: Vec<String>,
     /// Writes the curves here.

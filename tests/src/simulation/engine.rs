@@ -217,7 +217,7 @@ mod tests {
             (0..count).for_each(|session| engine.submit(0, job(session, 1, 1000)));
             run(&mut engine).last().unwrap().0 / 1_000_000
         };
-        assert_eq!((seconds(1), seconds(10), seconds(40)), (21, 32, 68));
+        assert_eq!((seconds(1), seconds(10), seconds(40)), (21, 31, 67));
     }
 
     #[test]

@@ -145,7 +145,8 @@ fn legend(text: &mut String, tallies: &[Tally]) {
     let mut x = LEFT;
     for (tally, colour) in tallies.iter().zip(COLOURS) {
         let to = x + 24.0;
-        let _ = writeln!(text, "<line x1=\"{x}\" y1=\"22\" x2=\"{to}\" y2=\"22\" stroke=\"{colour}\" stroke-width=\"3\"/>");
+        let _ =
+            writeln!(text, "<line x1=\"{x}\" y1=\"22\" x2=\"{to}\" y2=\"22\" stroke=\"{colour}\" stroke-width=\"3\"/>");
         let _ = writeln!(text, "<text x=\"{}\" y=\"26\">{}</text>", x + 30.0, tally.name);
         x += 205.0;
     }

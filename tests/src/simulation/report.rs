@@ -4,28 +4,39 @@ use std::fmt::Write as _;
 
 use super::tally::{BUCKETS, Figures};
 
-/// Both tables: one line a setting.
+/// The tables: one line a setting.
 pub fn markdown(figures: &[Figures]) -> String {
     let mut text = table(
         &[
-            "setting", "good answers/s", "good of all", "useful tokens/s", "completed", "given up", "of them after turn 1",
-            "wasted tokens", "cache hits", "TTFT p50", "TTFT p99", "in flight, mean",
+            "setting",
+            "good answers/s",
+            "good of all",
+            "useful tokens/s",
+            "wasted tokens",
+            "sessions completed",
+            "never begun",
+            "cut off",
+            "cache hits",
+            "TTFT p50",
+            "TTFT p99",
+            "p99 of later turns",
+            "in flight, mean",
         ],
         figures.iter().map(|one| {
-            let given_up: u64 = one.given_up.iter().sum();
-            let [first, ..] = one.given_up;
+            let [never_begun, later @ ..] = one.given_up;
             vec![
                 one.setting.to_owned(),
                 format!("{:.1}", one.good_per_s),
                 format!("{:.1} %", one.good_percent),
                 format!("{:.0}", one.useful_tokens_per_s),
-                one.completed.to_string(),
-                given_up.to_string(),
-                (given_up - first).to_string(),
                 format!("{:.1} %", one.wasted_percent),
+                one.completed.iter().sum::<u64>().to_string(),
+                never_begun.to_string(),
+                later.iter().sum::<u64>().to_string(),
                 format!("{:.1} %", one.hit_percent),
                 format!("{:.2} s", one.ttft_p50_s),
                 format!("{:.2} s", one.ttft_p99_s),
+                format!("{:.2} s", one.later_ttft_p99_s),
                 format!("{:.0}", one.mean_in_flight),
             ]
         }),
@@ -39,7 +50,21 @@ pub fn markdown(figures: &[Figures]) -> String {
         figures.iter().map(|one| {
             let refused: u64 = one.refused.iter().sum();
             let mut row = vec![one.setting.to_owned(), one.asked.to_string(), refused.to_string()];
-            row.extend(one.refused.iter().zip(one.given_up).map(|(refused, given_up)| format!("{refused} ({given_up})")));
+            row.extend(
+                one.refused.iter().zip(one.given_up).map(|(refused, given_up)| format!("{refused} ({given_up})")),
+            );
+            row
+        }),
+    ));
+    text.push('\n');
+    let lengths: Vec<String> = bucket_names().into_iter().map(|name| format!("of {name} turns")).collect();
+    let mut header = vec!["sessions completed"];
+    header.extend(lengths.iter().map(String::as_str));
+    text.push_str(&table(
+        &header,
+        figures.iter().map(|one| {
+            let mut row = vec![one.setting.to_owned()];
+            row.extend(one.completed.iter().map(u64::to_string));
             row
         }),
     ));

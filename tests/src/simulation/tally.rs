@@ -23,6 +23,8 @@ pub const BINS: usize = 60;
 pub struct Answered {
     /// When it ended.
     pub now: Us,
+    /// Its turn, from 1.
+    pub turn: u32,
     /// From the request to the first token.
     pub ttft: Us,
     /// From the request to the last.
@@ -69,14 +71,14 @@ pub struct Tally {
     pub answers: u64,
     /// Good answers.
     pub good: u64,
-    /// Times to first token.
-    pub ttfts: Vec<Us>,
+    /// Times to first token, of first turns and of later ones.
+    pub ttfts: [Vec<Us>; 2],
     /// Refused attempts by the turn's bucket.
     pub refused: [u64; BUCKETS.len()],
     /// Refused attempts by gate.
     pub gates: Vec<(Gate, u64)>,
-    /// Sessions whose last turn was answered.
-    pub completed: u64,
+    /// Sessions whose last turn was answered, by the bucket of that turn.
+    pub completed: [u64; BUCKETS.len()],
     /// Sessions given up, by the bucket of the turn that was refused.
     pub given_up: [u64; BUCKETS.len()],
     /// Answer tokens of sessions that were completed before `length`.
@@ -91,12 +93,14 @@ pub struct Tally {
     pub most_in_flight: u32,
     /// Events after which a backend held more than its limit, or not what its engine has.
     pub faults: u64,
+    /// From when to when there are more sessions than the fleet can serve.
+    overload: (Us, Us),
     last: Us,
 }
 
 impl Tally {
     /// An empty one.
-    pub fn new(name: &'static str, length: Us) -> Self {
+    pub fn new(name: &'static str, length: Us, overload: (Us, Us)) -> Self {
         Self {
             name,
             length,
@@ -104,10 +108,10 @@ impl Tally {
             asked: 0,
             answers: 0,
             good: 0,
-            ttfts: Vec::new(),
+            ttfts: [Vec::new(), Vec::new()],
             refused: [0; BUCKETS.len()],
             gates: Vec::new(),
-            completed: 0,
+            completed: [0; BUCKETS.len()],
             given_up: [0; BUCKETS.len()],
             useful_tokens: 0,
             wasted_tokens: 0,
@@ -115,6 +119,7 @@ impl Tally {
             cached_tokens: 0,
             most_in_flight: 0,
             faults: 0,
+            overload,
             last: 0,
         }
     }
@@ -151,7 +156,8 @@ impl Tally {
         self.answers += 1;
         self.prompt_tokens += answer.prompt_tokens;
         self.cached_tokens += answer.cached_tokens;
-        self.ttfts.push(answer.ttft);
+        let [first, later] = &mut self.ttfts;
+        if answer.turn == 1 { first } else { later }.push(answer.ttft);
         let is_good = answer.is_good();
         self.good += u64::from(is_good);
         if let Some(bin) = self.bin(answer.now) {
@@ -174,8 +180,8 @@ impl Tally {
         self.wasted_tokens += answered_tokens;
     }
 
-    pub(super) fn completed(&mut self, now: Us, answered_tokens: u64) {
-        self.completed += 1;
+    pub(super) fn completed(&mut self, now: Us, turn: u32, answered_tokens: u64) {
+        count(&mut self.completed, turn);
         if now < self.length {
             self.useful_tokens += answered_tokens;
         }
@@ -204,8 +210,8 @@ pub struct Figures {
     pub useful_tokens_per_s: f64,
     /// Answer tokens of sessions that were given up, in percent of all that ended.
     pub wasted_percent: f64,
-    /// Sessions whose last turn was answered.
-    pub completed: u64,
+    /// Sessions whose last turn was answered, by the bucket of that turn.
+    pub completed: [u64; BUCKETS.len()],
     /// Sessions given up, by the bucket of the turn that was refused.
     pub given_up: [u64; BUCKETS.len()],
     /// Requests sent, each attempt.
@@ -220,10 +226,14 @@ pub struct Figures {
     pub ttft_p50_s: f64,
     /// 99 of 100 come within this.
     pub ttft_p99_s: f64,
+    /// The same, of turns after the first.
+    pub later_ttft_p99_s: f64,
     /// Mean in-flight requests.
     pub mean_in_flight: f64,
     /// Most in-flight requests.
     pub most_in_flight: u32,
+    /// The pool's limit, mean over the time of overload.
+    pub overload_limit: f64,
     /// What must be 0.
     pub faults: u64,
 }
@@ -233,6 +243,7 @@ impl Tally {
     pub fn figures(&self) -> Figures {
         let seconds = float(self.length) / float(SECOND);
         let good = self.bins.iter().map(|bin| bin.good).sum();
+        let [_, later] = &self.ttfts;
         let held: u64 = self.bins.iter().map(|bin| bin.held).sum();
         Figures {
             setting: self.name,
@@ -246,12 +257,23 @@ impl Tally {
             refused: self.refused,
             gates: self.gates.iter().map(|(gate, times)| (gate.code(), *times)).collect(),
             hit_percent: percent(self.cached_tokens, self.prompt_tokens),
-            ttft_p50_s: quantile(&self.ttfts, 50),
-            ttft_p99_s: quantile(&self.ttfts, 99),
+            ttft_p50_s: quantile(&self.ttfts.concat(), 50),
+            ttft_p99_s: quantile(&self.ttfts.concat(), 99),
+            later_ttft_p99_s: quantile(later, 99),
             mean_in_flight: float(held) / float(self.length),
             most_in_flight: self.most_in_flight,
+            overload_limit: self.overload_limit(),
             faults: self.faults,
         }
+    }
+}
+
+impl Tally {
+    fn overload_limit(&self) -> f64 {
+        let (from, to) = self.overload;
+        let limits = self.bins.iter().zip(0_u64..).filter(|(_, at)| (from..to).contains(&(at * self.bin_length())));
+        let (sum, count) = limits.fold((0.0, 0), |(sum, count), (bin, _)| (sum + bin.limit, count + 1));
+        sum / float(count.max(1))
     }
 }
 

@@ -80,6 +80,20 @@ impl Workload {
     }
 }
 
+impl Workload {
+    /// The time in which more sessions come than the fleet can serve.
+    pub fn overload(&self) -> (Us, Us) {
+        let mut from = 0;
+        for (end, percent) in self.phases() {
+            if percent > 100 {
+                return (from, end);
+            }
+            from = end;
+        }
+        (0, 0)
+    }
+}
+
 fn phase_at(now: Us, length: Us) -> u64 {
     let mut end = 0;
     for (part, percent) in PHASES {
@@ -115,6 +129,8 @@ mod tests {
         let half = Workload::new(1, 2000, 50);
         assert_eq!(half.length, full.length);
         assert!((900..1100).contains(&half.sessions.len()), "{}", half.sessions.len());
+        let turns: u64 = full.sessions.iter().flat_map(|session| &session.turns).map(|turn| turn.answer_tokens).sum();
+        assert_eq!((full.sessions.len(), turns), (1988, 3_735_197), "the same on every machine");
         assert!(full.sessions.is_sorted_by_key(|session| session.arrives));
     }
 }

@@ -17,8 +17,8 @@ use super::{SECOND, Session, Us};
 /// Backends of the fleet.
 pub const BACKENDS: usize = 20;
 
-/// How often a client asks for one turn before it gives the session up.
-pub const MAX_ATTEMPTS: u64 = 6;
+/// How often a client asks for one turn before it gives the session up: once, and three times more.
+pub const MAX_ATTEMPTS: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
@@ -72,7 +72,7 @@ pub fn run(workload: &Workload, setting: &Setting) -> Tally {
         events: Events::default(),
         next_tick: None,
         open: sessions,
-        tally: Tally::new(setting.name, workload.length),
+        tally: Tally::new(setting.name, workload.length, workload.overload()),
     };
     for (session, plan) in workload.sessions.iter().enumerate() {
         world.events.plan(plan.arrives, Event::Ask(session));
@@ -181,6 +181,7 @@ impl World<'_> {
         let prompt_tokens = client.context_tokens + plan.new_tokens;
         self.tally.answered(&Answered {
             now,
+            turn: number_of(client.turn),
             ttft: client.first_token - client.asked,
             total: now - client.asked,
             answer_tokens: plan.answer_tokens,
@@ -202,7 +203,7 @@ impl World<'_> {
                 self.events.plan(now + plan.think, Event::Ask(session));
             } else {
                 self.open -= 1;
-                self.tally.completed(now, client.answered_tokens);
+                self.tally.completed(now, number_of(client.turn) - 1, client.answered_tokens);
             }
         }
         self.tell(now, told);
@@ -228,7 +229,8 @@ impl World<'_> {
 
     /// The router's count of each backend is what the engine really has.
     fn check(&mut self, now: Us) {
-        let is_same = |(slot, (engine, _)): (Slot, &(Engine, u64))| wide(engine.len()) == u64::from(self.router.held_by(slot));
+        let is_same =
+            |(slot, (engine, _)): (Slot, &(Engine, u64))| wide(engine.len()) == u64::from(self.router.held_by(slot));
         let is_sound = self.router.load(now).is_within_limits && self.engines.iter().enumerate().all(is_same);
         self.tally.checked(is_sound);
     }
