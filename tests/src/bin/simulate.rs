@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use router_tests::simulation::{plot, report, setting, workload::Workload, world};
+use router_tests::simulation::{plot, report, setting, tally::Tally, workload::Workload, world};
 
 /// Simulates a fleet under overload with the router's own decisions.
 #[derive(Debug, Parser)]
@@ -47,7 +47,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let workload = Workload::new(cli.seed, cli.sessions as usize, cli.load);
     let settings = setting::settings(&cli.options)?;
     let tallies: Vec<_> = settings.iter().map(|setting| world::run(&workload, setting)).collect();
-    let figures: Vec<_> = tallies.iter().map(|tally| tally.figures()).collect();
+    let figures: Vec<_> = tallies.iter().map(Tally::figures).collect();
     let mut text = if cli.json { serde_json::to_string_pretty(&figures)? } else { report::markdown(&figures) };
     if cli.json {
         text.push('\n');

@@ -57,7 +57,7 @@ pub fn svg(workload: &Workload, tallies: &[Tally]) -> String {
         },
         even("requests in flight", most(&held), &held),
     ];
-    let height = TOP + (PANEL + GAP) * 3.0 + 10.0;
+    let height = TOP + (PANEL + GAP) * 3.0 - 15.0;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" \
          font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
@@ -126,7 +126,7 @@ fn draw(text: &mut String, panel: &Panel<'_>, tallies: &[Tally], length: Us, top
     }
 }
 
-/// The time of overload, shaded.
+/// The time of overload, shaded; the first panel says how many sessions come.
 fn phases(text: &mut String, workload: &Workload, top: f64) {
     let mut from = LEFT;
     for (end, percent) in workload.phases() {
@@ -135,8 +135,10 @@ fn phases(text: &mut String, workload: &Workload, top: f64) {
         let width = to - from;
         let place = format!("x=\"{from:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{PANEL}\"");
         let _ = writeln!(text, "<rect {place} fill=\"{fill}\" stroke=\"#dddddd\"/>");
-        let (x, y) = (from + 6.0, top + 14.0);
-        let _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"#777777\">new sessions: {percent} %</text>");
+        if top <= TOP {
+            let (x, y) = (from + 6.0, top + PANEL - 8.0);
+            let _ = writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"#666666\">new sessions: {percent} %</text>");
+        }
         from = to;
     }
 }

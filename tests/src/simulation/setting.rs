@@ -12,14 +12,17 @@ pub struct Setting {
     pub options: RouteOptions,
 }
 
-/// An operator's guess: far more than a backend serves within the objectives.
-const STATIC: &[(&str, &str)] = &[("max_concurrency", "64")];
+/// Options as texts.
+type Texts = &'static [(&'static str, &'static str)];
 
-const NO_AFFINITY: &[(&str, &str)] = &[("affinity", "off")];
+/// An operator's guess: far more than a backend serves within the objectives.
+const STATIC: Texts = &[("max_concurrency", "64")];
+
+const NO_AFFINITY: Texts = &[("affinity", "off")];
 
 /// The limit follows what is measured. The TPS threshold is the first bucket bound above the objective, as the statistic is
 /// the upper bound of its bucket. Slow first tokens lower the limit, and refuse nobody by themselves.
-const ADAPTIVE: &[(&str, &str)] = &[
+const ADAPTIVE: Texts = &[
     ("adaptive_cc", "true"),
     ("adaptive_cc_min_frac", "0.1"),
     ("adaptive_cc_init_frac", "0.25"),
@@ -28,10 +31,10 @@ const ADAPTIVE: &[(&str, &str)] = &[
     ("ttft_429_default_enabled", "false"),
 ];
 
-const TURN_PRIORITY: &[(&str, &str)] = &[("session_prio", "true")];
+const TURN_PRIORITY: Texts = &[("session_prio", "true")];
 
 /// What the settings are made of.
-const SETTINGS: [(&str, &[&[(&str, &str)]]); 4] = [
+const SETTINGS: [(&str, &[Texts]); 4] = [
     ("no affinity, static limits", &[STATIC, NO_AFFINITY]),
     ("static limits", &[STATIC]),
     ("adaptive limits", &[STATIC, ADAPTIVE]),
@@ -42,7 +45,7 @@ const SETTINGS: [(&str, &[&[(&str, &str)]]); 4] = [
 pub fn settings(more: &[String]) -> anyhow::Result<Vec<Setting>> {
     let more = more.iter().map(|text| text.split_once('=').with_context(|| format!("{text}: NAME=VALUE expected")));
     let more: Vec<(&str, &str)> = more.collect::<anyhow::Result<_>>()?;
-    let setting = |(name, parts): (&'static str, &[&[(&str, &str)]])| {
+    let setting = |(name, parts): (&'static str, &[Texts])| {
         let more: &[(&str, &str)] = if parts.contains(&ADAPTIVE) { &more } else { &[] };
         let mut set = OptionSet::new();
         for (option, text) in parts.iter().copied().flatten().chain(more) {
