@@ -84,22 +84,38 @@ impl Pool {
             Decision::Reserve => self.grant_reservation(state, op, &asked, caller),
             Decision::Wait => {
                 self.note_over(state, place, &asked, now);
-                let queue_timeout = state.options.queue_timeout;
-                let deadline = now + queue_timeout.saturating_sub(asked.waited);
-                let rank = state.rank(&asked);
-                let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
-                if state.waiters.push(rank, waiter) {
-                    self.rearm.notify_one();
-                }
-                self.after_load_change(state);
+                self.enqueue(state, op, asked, caller, now);
             }
-            Decision::Refuse(refusal) => {
-                if refusal.gate == Gate::QueueFull {
-                    self.note_over(state, place, &asked, now);
+            Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
+                self.note_over(state, place, &asked, now);
+                match Self::displaced(state, &asked) {
+                    // Later turns come first: the place that the coldest has is theirs.
+                    Some(coldest) => {
+                        self.enqueue(state, op, asked, caller, now);
+                        self.refuse(state, place, coldest.op, &coldest.asked, &coldest.caller, refusal, now);
+                    }
+                    None => self.refuse(state, place, op, &asked, caller, refusal, now),
                 }
-                self.refuse(state, place, op, &asked, caller, refusal, now);
             }
+            Decision::Refuse(refusal) => self.refuse(state, place, op, &asked, caller, refusal, now),
         }
+    }
+
+    /// Takes the coldest waiter of the request's queue out, if it ranks behind the request.
+    fn displaced(state: &mut State, asked: &Asked) -> Option<Waiter> {
+        let coldest = state.waiters.last_behind(state.rank(asked), &asked.model)?;
+        state.waiters.remove(coldest)
+    }
+
+    fn enqueue(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
+        let queue_timeout = state.options.queue_timeout;
+        let deadline = now + queue_timeout.saturating_sub(asked.waited);
+        let rank = state.rank(&asked);
+        let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
+        if state.waiters.push(rank, waiter) {
+            self.rearm.notify_one();
+        }
+        self.after_load_change(state);
     }
 
     /// Gives free slots to waiters in order. A waiter that can't use the free slot does not hold up those behind it.

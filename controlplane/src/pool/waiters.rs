@@ -73,6 +73,12 @@ impl Waiters {
         self.in_order.range((from, Bound::Unbounded)).next().map(|(turn, waiter)| (*turn, waiter))
     }
 
+    /// Of those who ask for a model, the last in order, if it ranks behind `rank`.
+    pub(super) fn last_behind(&self, rank: usize, model: &str) -> Option<Turn> {
+        let behind = self.in_order.range((rank.saturating_add(1), 0)..);
+        behind.rev().find(|(_, waiter)| waiter.asked.model == model).map(|(turn, _)| *turn)
+    }
+
     pub(super) fn remove(&mut self, turn: Turn) -> Option<Waiter> {
         let waiter = self.in_order.remove(&turn)?;
         self.by_deadline.remove(&(waiter.deadline, turn));

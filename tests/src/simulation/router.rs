@@ -78,27 +78,38 @@ impl Router {
         }
     }
 
-    /// Asks for a slot.
-    pub fn acquire(&mut self, now: Us, session: Session, turn: u32) -> Answer {
+    /// Asks for a slot. What becomes of the request, and of the waiter whose place it takes.
+    pub fn acquire(&mut self, now: Us, session: Session, turn: u32) -> Vec<(Session, Answer)> {
         self.flow.judged(unix(now), &self.flow_options, self.in_flight());
         let bucket = self.bucket(turn);
         match self.decide(now, session, turn, false) {
-            Decision::Grant(grant) => self.grant_if_fast(now, session, turn, grant),
+            Decision::Grant(grant) => vec![(session, self.grant_if_fast(now, session, turn, grant))],
             Decision::Wait => {
                 self.flow.over(unix(now), &self.flow_options, bucket);
-                let rank = self.rank(turn);
-                self.waiters.push(rank, Waiter { session, turn, deadline: now + micros(self.options.queue_timeout) });
-                Answer::Waits
+                vec![(session, self.enqueue(now, session, turn))]
+            }
+            Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
+                self.flow.over(unix(now), &self.flow_options, bucket);
+                let coldest = self.waiters.last_behind(self.rank(turn)).and_then(|place| self.waiters.remove(place));
+                let Some(coldest) = coldest else {
+                    self.flow.refused(bucket);
+                    return vec![(session, Answer::Refused(refusal.gate))];
+                };
+                self.flow.refused(self.bucket(coldest.turn));
+                vec![(coldest.session, Answer::Refused(refusal.gate)), (session, self.enqueue(now, session, turn))]
             }
             Decision::Refuse(refusal) => {
-                if refusal.gate == Gate::QueueFull {
-                    self.flow.over(unix(now), &self.flow_options, bucket);
-                }
                 self.flow.refused(bucket);
-                Answer::Refused(refusal.gate)
+                vec![(session, Answer::Refused(refusal.gate))]
             }
-            Decision::Reserve => Answer::Refused(Gate::ControlPlaneUnavailable),
+            Decision::Reserve => vec![(session, Answer::Refused(Gate::ControlPlaneUnavailable))],
         }
+    }
+
+    fn enqueue(&mut self, now: Us, session: Session, turn: u32) -> Answer {
+        let rank = self.rank(turn);
+        self.waiters.push(rank, Waiter { session, turn, deadline: now + micros(self.options.queue_timeout) });
+        Answer::Waits
     }
 
     /// The first chunk of an answer came this long after the grant.

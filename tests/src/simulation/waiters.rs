@@ -52,6 +52,11 @@ impl Waiters {
         self.in_order.range((from, Bound::Unbounded)).next().map(|(place, waiter)| (*place, *waiter))
     }
 
+    /// The last in order, if it ranks behind `rank`.
+    pub fn last_behind(&self, rank: usize) -> Option<Place> {
+        self.in_order.range((rank.saturating_add(1), 0)..).next_back().map(|(place, _)| *place)
+    }
+
     /// Takes a waiter out.
     pub fn remove(&mut self, place: Place) -> Option<Waiter> {
         let waiter = self.in_order.remove(&place)?;

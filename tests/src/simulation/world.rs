@@ -119,8 +119,8 @@ impl World<'_> {
         client.attempts += 1;
         let turn = number_of(client.turn);
         self.tally.asked();
-        let answer = self.router.acquire(now, session, turn);
-        self.tell(now, vec![(session, answer)]);
+        let told = self.router.acquire(now, session, turn);
+        self.tell(now, told);
     }
 
     fn tell(&mut self, now: Us, told: Vec<(Session, Answer)>) {

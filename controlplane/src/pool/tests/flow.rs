@@ -215,6 +215,32 @@ async fn rulings_3_the_warmest_waiter_is_served_first_then_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_queue_gives_the_coldest_s_place_to_a_warmer_turn() {
+    let options = |on: bool| json!({"session_prio": on, "max_concurrency": 1, "max_waiting": 2});
+    for is_on in [true, false] {
+        let mut bench = bench(options(is_on)).await;
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            bench.ask(of_turn(40));
+            held.push(bench.granted().await);
+        }
+        bench.ask(of_turn(1));
+        let last = bench.ask(of_turn(1));
+        let warm = bench.ask(of_turn(9));
+        let (op, kind) = bench.answer().await;
+        assert!(matches!(&kind, Kind::Refused(refused) if refused.gate() == v1::Gate::QueueFull), "{kind:?}");
+        assert_eq!(op, if is_on { last } else { warm }, "the control: without ranks, who comes last goes");
+        assert_eq!(bench.pool.route_state().waiting, 2);
+        if is_on {
+            let cold = bench.ask(of_turn(1));
+            assert_eq!(bench.answer().await.0, cold, "nobody gives way to a turn as cold");
+            bench.release(&held[0]);
+            assert_eq!(bench.answer().await.0, warm);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn switching_turns_on_reorders_who_waits_already() {
     let mut bench = bench(json!({"max_concurrency": 1})).await;
     let mut held = Vec::new();
