@@ -84,7 +84,7 @@ fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, re
             (reply.refused_by, reply.outcome) = refused(gate, &speed_sentence(slow));
         }
         (Decision::Grant(grant), None) => {
-            reply.mode = v1::Mode::from(&grant).word().to_owned();
+            v1::Mode::from(&grant).word().clone_into(&mut reply.mode);
             reply.backend = address(state, grant.slot);
             let why = match (grant.binding, grant.pick) {
                 (Binding::Kept, _) => ", where its session is bound".to_owned(),

@@ -44,6 +44,12 @@ pub struct BackendSeen {
     pub in_flight: u32,
     /// Leases that it may hold.
     pub limit: u32,
+    /// Leases granted since the start.
+    pub granted_total: u64,
+    /// Failures reported since the start.
+    pub failures_total: u64,
+    /// How often it was taken out for failures.
+    pub bans_total: u64,
 }
 
 /// One pool, without its flow control.
@@ -122,6 +128,9 @@ impl Pool {
             is_out: !view.is_admitted,
             in_flight: view.in_flight,
             limit: view.limit,
+            granted_total: backend.granted_total,
+            failures_total: backend.failures_total,
+            bans_total: backend.bans_total,
         });
         let pools = state.pools.list.iter().map(|pool| PoolSeen {
             model: pool.model.clone(),

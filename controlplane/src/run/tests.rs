@@ -24,6 +24,7 @@ mod explain;
 mod flow;
 mod followed;
 mod key_store;
+mod metrics;
 mod page;
 mod removed_route;
 mod routes;
