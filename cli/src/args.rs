@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Route(Noun<command::route::RouteVerb>),
     /// Add, list, set and remove the backends of a route.
     Backend(Noun<command::backend::BackendVerb>),
+    /// Set, undo and list run-time switches and limits of a route: on every replica, durable, for a time if asked.
+    Toggle(Verb<command::toggle::ToggleArgs>),
     /// Take backends out of admission; running streams go on.
     Drain(Verb<command::drain::DrainArgs>),
     /// Take drained backends back in.
@@ -210,7 +212,7 @@ pub(crate) fn assignment(text: &str) -> Result<Assignment, String> {
 pub(crate) fn option_name(text: &str) -> Result<String, String> {
     match router_policy::option::find(text) {
         Some(option) => Ok(option.name.to_owned()),
-        None => Err("unknown option; `routerctl route options` lists all".to_owned()),
+        None => Err(command::route::options::unknown(text)),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod key;
 pub(crate) mod route;
 pub(crate) mod session;
 pub(crate) mod status;
+pub(crate) mod toggle;
 pub(crate) mod up;
 
 /// Carries out a command line.
@@ -72,6 +73,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Backend(noun) => operate(noun.connect, OperatorVerb::Backend(noun.verb)),
         Command::Session(noun) => operate(noun.connect, OperatorVerb::Session(noun.verb)),
         Command::Key(noun) => operate(noun.connect, OperatorVerb::Key(noun.verb)),
+        Command::Toggle(verb) => operate(verb.connect, OperatorVerb::Toggle(verb.args)),
         Command::Drain(verb) => operate(verb.connect, OperatorVerb::Drain(verb.args)),
         Command::Undrain(verb) => operate(verb.connect, OperatorVerb::Undrain(verb.args)),
         Command::Ban(verb) => operate(verb.connect, OperatorVerb::Ban(verb.args)),
@@ -107,6 +109,7 @@ pub(crate) enum OperatorVerb {
     Backend(backend::BackendVerb),
     Session(session::SessionVerb),
     Key(key::KeyVerb),
+    Toggle(toggle::ToggleArgs),
     Drain(drain::DrainArgs),
     Undrain(drain::UndrainArgs),
     Ban(ban::BanArgs),
@@ -123,7 +126,7 @@ impl OperatorVerb {
     pub(crate) async fn run(self, connect: &Connect, out: &mut Out<'_>) -> Outcome {
         // What needs no control plane, or must be checked before it is asked.
         let verb = match self {
-            Self::Route(route::RouteVerb::Options) => return route::options(out),
+            Self::Route(route::RouteVerb::Options(args)) => return route::options::run(&args, out),
             Self::Diff(args) => return trouble(apply::diff(args, connect, out).await),
             Self::Apply(args) => return apply::apply(args, connect, out).await,
             Self::Import(verb) => return verb.run(connect, out).await,
@@ -135,6 +138,7 @@ impl OperatorVerb {
             Self::Backend(verb) => verb.run(&mut admin, out).await,
             Self::Session(verb) => verb.run(&mut admin, out).await,
             Self::Key(verb) => verb.run(&mut admin, out).await,
+            Self::Toggle(args) => toggle::run(args, &mut admin, out).await,
             Self::Drain(args) => drain::drain(args, &mut admin, out).await,
             Self::Undrain(args) => drain::undrain(args, &mut admin, out).await,
             Self::Ban(args) => ban::ban(args, &mut admin, out).await,

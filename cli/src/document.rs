@@ -153,15 +153,27 @@ fn note_route(path: &str, route: &Spanned<Node>, places: &mut BTreeMap<String, (
     for (key, node) in fields {
         match (key.value.as_str(), &node.value) {
             ("options", Node::Map(options)) => note_fields(&format!("{path}.options."), options, places),
-            ("backends", Node::List(backends)) => {
-                for (index, backend) in backends.iter().enumerate() {
-                    note_backend(&format!("{path}.backends[{index}]"), backend, places);
-                    if let Some(address) = backend.value.text_at("address") {
-                        note_backend(&format!("{path}.backends[{address}]"), backend, places);
+            (list @ ("backends" | "peers"), Node::List(backends)) => {
+                note_backends(&format!("{path}.{list}"), backends, places);
+            }
+            (map @ ("backends_by_model" | "peers_by_model"), Node::Map(pools)) => {
+                note_fields(&format!("{path}.{map}."), pools, places);
+                for (model, pool) in pools {
+                    if let Node::List(backends) = &pool.value {
+                        note_backends(&format!("{path}.{map}.{}", model.value), backends, places);
                     }
                 }
             }
             _ => {}
+        }
+    }
+}
+
+fn note_backends(path: &str, backends: &[Spanned<Node>], places: &mut BTreeMap<String, (u64, u64)>) {
+    for (index, backend) in backends.iter().enumerate() {
+        note_backend(&format!("{path}[{index}]"), backend, places);
+        if let Some(address) = backend.value.text_at("address") {
+            note_backend(&format!("{path}[{address}]"), backend, places);
         }
     }
 }

@@ -31,7 +31,7 @@ pub use open::{OpenError, SqliteSync, open, sqlite_path};
 #[cfg(test)]
 mod contract_tests;
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 
 /// Why a call failed. The text names no credentials.
 #[derive(Debug, thiserror::Error)]

@@ -42,6 +42,13 @@ pub struct DataplaneArgs {
     /// How long a client may leave its answer unread before its connection is closed and its slot given back
     #[arg(long, env = "ROUTER_READ_TIMEOUT", default_value = "60s", value_name = "TIME")]
     pub read_timeout: String,
+    /// Also answer the routes' pages (`/<route>/_…`) where clients connect, for those on this machine. The admin port always
+    /// does
+    #[arg(
+        long, env = "ROUTER_DEBUG_ENDPOINTS", value_name = "true|false", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set
+    )]
+    pub debug_endpoints: bool,
     /// At shutdown: time for running streams to end
     #[arg(long, env = "ROUTER_GRACE", default_value = "30s", value_name = "TIME")]
     pub grace: String,
@@ -66,6 +73,7 @@ pub struct Config {
     pub(crate) header_timeout: Duration,
     pub(crate) body_timeout: Duration,
     pub(crate) read_timeout: Duration,
+    pub(crate) debug_endpoints: bool,
     pub(crate) grace: Duration,
     pub(crate) drain_delay: Duration,
 }
@@ -113,6 +121,7 @@ impl DataplaneArgs {
                 header_timeout,
                 body_timeout,
                 read_timeout,
+                debug_endpoints: self.debug_endpoints,
                 grace,
                 drain_delay,
             }),
@@ -198,6 +207,7 @@ mod tests {
         assert_eq!(config.max_body_size, 200 << 20);
         assert_eq!(config.header_timeout, Duration::from_secs(30));
         assert!(config.threads >= 1);
+        assert!(!config.debug_endpoints && args(&["--debug-endpoints"]).debug_endpoints);
         assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
     }
 

@@ -16,6 +16,7 @@ use router_policy::retry::Failure;
 use router_proto::v1;
 use router_proto::v1::client_op::Kind;
 use router_proto::v1::coordinator_client::CoordinatorClient;
+use serde_json::{Map, Value as Json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -66,6 +67,9 @@ pub(crate) struct Ask {
     pub(crate) route: RouteName,
     pub(crate) model: String,
     pub(crate) fingerprint: Option<Fingerprint>,
+    pub(crate) placement: Placement,
+    /// The turn's number within its session; 0 when unknown or not ranked.
+    pub(crate) turn: u32,
     pub(crate) key_id: String,
     pub(crate) body_bytes: u64,
     pub(crate) stream: bool,
@@ -77,6 +81,18 @@ pub(crate) struct Ask {
     pub(crate) queue_timeout: Duration,
     /// How much of that has passed.
     pub(crate) waited: Duration,
+}
+
+/// Where a session belongs by its id alone (rulings §1).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// No session, or one that the control plane finds the backend of.
+    #[default]
+    Unstated,
+    /// `affinity: hash`
+    Crc32(u32),
+    /// `affinity: rendezvous`: the pool's backends, the highest weight first.
+    Ranked(Vec<String>),
 }
 
 /// What ends with a request for a slot.
@@ -97,6 +113,8 @@ pub(crate) struct Refused {
     pub(crate) detail: Cow<'static, str>,
     pub(crate) in_flight: u32,
     pub(crate) limit: u32,
+    /// More for the client.
+    pub(crate) details: Map<String, Json>,
 }
 
 impl Refused {
@@ -109,6 +127,7 @@ impl Refused {
             detail: Cow::Borrowed(gate.detail()),
             in_flight: 0,
             limit: 0,
+            details: Map::new(),
         }
     }
 }
@@ -124,6 +143,8 @@ impl From<v1::Refused> for Refused {
             detail: if message.detail.is_empty() { Cow::Borrowed(gate.detail()) } else { Cow::Owned(message.detail) },
             in_flight: message.in_flight,
             limit: message.limit,
+            // Told beside the rest; a client can do without.
+            details: serde_json::from_str(&message.details_json).unwrap_or_default(),
         }
     }
 }
@@ -249,19 +270,49 @@ enum Wish {
 }
 
 impl Ask {
+    /// For a request of which nothing else is known yet.
+    pub(crate) fn new(route: RouteName, key_id: &str, queue_timeout: Duration) -> Self {
+        Self {
+            route,
+            model: String::new(),
+            fingerprint: None,
+            placement: Placement::Unstated,
+            turn: 0,
+            key_id: key_id.to_owned(),
+            body_bytes: 0,
+            stream: false,
+            context_tokens: 0,
+            tried: Vec::new(),
+            queue_timeout,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The request for a slot on a backend, for the control plane to say what it would do.
+    pub(crate) fn as_question(&self) -> v1::Acquire {
+        self.message(Wish::Place, Instant::now())
+    }
+
     fn message(&self, wish: Wish, started: Instant) -> v1::Acquire {
+        let (crc32, ranked) = match &self.placement {
+            Placement::Unstated => (None, Vec::new()),
+            Placement::Crc32(crc32) => (Some(*crc32), Vec::new()),
+            Placement::Ranked(ranked) => (None, ranked.clone()),
+        };
         v1::Acquire {
             route: self.route.to_string(),
             model: self.model.clone(),
             fingerprint: self.fingerprint.map(|f| Bytes::copy_from_slice(&f.0)).unwrap_or_default(),
             key_id: self.key_id.clone(),
-            turn: 0,
+            turn: self.turn,
             context_tokens: self.context_tokens,
             tried: self.tried.clone(),
             hints: Some(v1::PromptHints { body_bytes: self.body_bytes, stream: self.stream }),
             waited_ms: whole_ms(self.waited + started.elapsed()),
             reserve: wish == Wish::Reserve,
             reservation: 0,
+            crc32,
+            ranked,
         }
     }
 }

@@ -33,12 +33,14 @@ use metrics::Metrics;
 use request::handle::Proxy;
 use request::id::RequestIds;
 use request::models::Turns;
+use request::page::INSPECTED_AT_ONCE;
 use server::accept::{Signals, accept};
 use server::admin;
 use server::drain::Drain;
 use server::readiness::Readiness;
 use snapshot::SnapshotStore;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upstream::client::Pool;
@@ -76,14 +78,23 @@ pub async fn run(
     let readiness = Arc::new(Readiness::new(Arc::clone(&snapshots), Arc::clone(&admission)));
     let client = coordinate::client(&config);
 
+    let proxy = Arc::new(Proxy {
+        request_ids: RequestIds::new(&replica_id),
+        model_turns: Turns::default(),
+        control_plane: client.clone(),
+        inspections: Semaphore::new(INSPECTED_AT_ONCE),
+        is_loopback: listen.ip().is_loopback(),
+        config,
+        snapshots: Arc::clone(&snapshots),
+        admission: Arc::clone(&admission),
+        pool: Arc::clone(&pool),
+        metrics: Arc::clone(&metrics),
+        readiness: Arc::clone(&readiness),
+    });
+
     let background = TaskTracker::new();
     let background_stop = CancellationToken::new();
-    background.spawn(admin::serve(
-        listeners.admin,
-        Arc::clone(&readiness),
-        Arc::clone(&metrics),
-        background_stop.clone(),
-    ));
+    background.spawn(admin::serve(listeners.admin, Arc::clone(&proxy), background_stop.clone()));
     background.spawn(snapshot::follow::follow(
         client.clone(),
         replica_id.clone(),
@@ -103,18 +114,6 @@ pub async fn run(
         Arc::clone(&metrics),
         link_stop.clone(),
     ));
-
-    let proxy = Arc::new(Proxy {
-        request_ids: RequestIds::new(&replica_id),
-        model_turns: Turns::default(),
-        is_loopback: listen.ip().is_loopback(),
-        config,
-        snapshots,
-        admission,
-        pool,
-        metrics,
-        readiness: Arc::clone(&readiness),
-    });
     let connections = TaskTracker::new();
     let signals = Signals::default();
     background.spawn(accept(listeners.traffic, Arc::clone(&proxy), connections.clone(), signals.clone()));

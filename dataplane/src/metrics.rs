@@ -14,6 +14,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use router_policy::body::usage::Usage;
 use router_policy::ids::RouteName;
 use router_policy::refusal::Gate;
 use router_proto::v1::Mode;
@@ -44,12 +45,24 @@ const CODES: [(u16, &str); 22] = [
     (529, "529"),
 ];
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-const MODES: [Mode; 6] = [Mode::Unspecified, Mode::Bound, Mode::New, Mode::Moved, Mode::LeastConn, Mode::Static];
+const MODES: [Mode; 9] = [
+    Mode::Unspecified,
+    Mode::Bound,
+    Mode::New,
+    Mode::Moved,
+    Mode::LeastConn,
+    Mode::Static,
+    Mode::Hash,
+    Mode::HashFallback,
+    Mode::Rendezvous,
+];
 
 /// Seconds. A first token takes milliseconds from a warm cache and minutes from a long prefill.
 const TTFT_BUCKETS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0];
 /// Seconds. A whole answer may take an hour.
 const DURATION_BUCKETS: [f64; 13] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0, 3600.0];
+/// Tokens per second of one answer.
+const TPS_BUCKETS: [f64; 13] = [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0, 200.0, 400.0];
 /// Seconds. Far below a millisecond without a queue.
 const WAIT_BUCKETS: [f64; 11] = [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
 
@@ -76,6 +89,13 @@ struct ModeLabels {
     mode: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendLabels {
+    route: String,
+    backend: String,
+}
+
+type BackendHistograms = Family<BackendLabels, Histogram, fn() -> Histogram>;
 type HistogramFamily = Family<RouteLabel, Histogram, fn() -> Histogram>;
 
 #[derive(Debug, Clone)]
@@ -90,6 +110,11 @@ struct Families {
     ttft: HistogramFamily,
     duration: HistogramFamily,
     acquire_wait: HistogramFamily,
+    backend_ttft: BackendHistograms,
+    backend_tps: BackendHistograms,
+    prompt_tokens: Family<BackendLabels, Counter>,
+    cached_tokens: Family<BackendLabels, Counter>,
+    completion_tokens: Family<BackendLabels, Counter>,
 }
 
 /// All metrics of the process.
@@ -99,6 +124,8 @@ pub(crate) struct Metrics {
     families: Families,
     /// Bounded by the routes that operators made.
     routes: Mutex<HashMap<RouteName, Arc<RouteMetrics>>>,
+    /// Those of the snapshot in force.
+    backends: Mutex<HashMap<(RouteName, String), Arc<BackendMetrics>>>,
     /// For requests that no route answers.
     pub(crate) unrouted: Arc<RouteMetrics>,
     pub(crate) in_flight: Gauge,
@@ -122,12 +149,18 @@ impl Metrics {
             ttft: Family::new_with_constructor(|| Histogram::new(TTFT_BUCKETS)),
             duration: Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS)),
             acquire_wait: Family::new_with_constructor(|| Histogram::new(WAIT_BUCKETS)),
+            backend_ttft: Family::new_with_constructor(|| Histogram::new(TTFT_BUCKETS)),
+            backend_tps: Family::new_with_constructor(|| Histogram::new(TPS_BUCKETS)),
+            prompt_tokens: Family::default(),
+            cached_tokens: Family::default(),
+            completion_tokens: Family::default(),
         };
         let metrics = Self {
             unrouted: Arc::new(RouteMetrics::new(&families, "-")),
             registry: Registry::with_prefix("router"),
             families,
             routes: Mutex::default(),
+            backends: Mutex::default(),
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             link_up: Gauge::default(),
@@ -170,6 +203,20 @@ impl Metrics {
             Unit::Seconds,
             f.acquire_wait.clone(),
         );
+        r.register_with_unit(
+            "ttft",
+            "Streamed answers: from the request's head to the first body byte, queue time left out",
+            Unit::Seconds,
+            f.backend_ttft.clone(),
+        );
+        r.register(
+            "tokens_per_second",
+            "Throughput of an answer, as it steers the route's limits",
+            f.backend_tps.clone(),
+        );
+        r.register("prompt_tokens", "Tokens of prompts, as engines counted them", f.prompt_tokens.clone());
+        r.register("cached_tokens", "Of these, served from prefix caches", f.cached_tokens.clone());
+        r.register("completion_tokens", "Tokens of answers, as engines counted them", f.completion_tokens.clone());
         r.register("requests_in_flight", "Requests that have no whole answer yet", self.in_flight.clone());
         r.register("client_connections", "Open client connections", self.connections.clone());
         r.register("control_plane_link_up", "1 when this replica can acquire leases", self.link_up.clone());
@@ -185,6 +232,33 @@ impl Metrics {
         let made =
             routes.entry(name.clone()).or_insert_with(|| Arc::new(RouteMetrics::new(&self.families, name.as_str())));
         Arc::clone(made)
+    }
+
+    /// The handles of one backend, made once.
+    pub(crate) fn backend(&self, route: &RouteName, address: &str) -> Arc<BackendMetrics> {
+        let mut backends = self.backends.lock();
+        let made = backends
+            .entry((route.clone(), address.to_owned()))
+            .or_insert_with(|| Arc::new(BackendMetrics::new(&self.families, route, address)));
+        Arc::clone(made)
+    }
+
+    /// Ends the series of the other backends. Whoever still holds their handles counts unseen.
+    pub(crate) fn keep_backends(&self, is_kept: impl Fn(&RouteName, &str) -> bool) {
+        self.backends.lock().retain(|(route, address), _| {
+            let is_kept = is_kept(route, address);
+            if !is_kept {
+                let labels = BackendLabels { route: route.to_string(), backend: address.clone() };
+                let f = &self.families;
+                for histograms in [&f.backend_ttft, &f.backend_tps] {
+                    histograms.remove(&labels);
+                }
+                for counters in [&f.prompt_tokens, &f.cached_tokens, &f.completion_tokens] {
+                    counters.remove(&labels);
+                }
+            }
+            is_kept
+        });
     }
 
     /// The exposition text.
@@ -273,6 +347,61 @@ impl RouteMetrics {
 
     pub(crate) fn first_byte(&self, ttft: Duration) {
         self.ttft.observe(ttft.as_secs_f64());
+    }
+}
+
+/// One backend's counters. The default's are in no exposition.
+#[derive(Debug)]
+pub(crate) struct BackendMetrics {
+    ttft: Histogram,
+    tps: Histogram,
+    prompt_tokens: Counter,
+    cached_tokens: Counter,
+    completion_tokens: Counter,
+}
+
+impl Default for BackendMetrics {
+    fn default() -> Self {
+        Self {
+            ttft: Histogram::new(TTFT_BUCKETS),
+            tps: Histogram::new(TPS_BUCKETS),
+            prompt_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            completion_tokens: Counter::default(),
+        }
+    }
+}
+
+impl BackendMetrics {
+    fn new(families: &Families, route: &RouteName, address: &str) -> Self {
+        let labels = BackendLabels { route: route.to_string(), backend: address.to_owned() };
+        Self {
+            ttft: families.backend_ttft.get_or_create_owned(&labels),
+            tps: families.backend_tps.get_or_create_owned(&labels),
+            prompt_tokens: families.prompt_tokens.get_or_create_owned(&labels),
+            cached_tokens: families.cached_tokens.get_or_create_owned(&labels),
+            completion_tokens: families.completion_tokens.get_or_create_owned(&labels),
+        }
+    }
+
+    /// A stream has begun.
+    pub(crate) fn ttft(&self, ttft: Duration) {
+        self.ttft.observe(ttft.as_secs_f64());
+    }
+
+    /// An answer is whole.
+    pub(crate) fn used(&self, usage: Usage) {
+        for (counter, tokens) in [
+            (&self.prompt_tokens, usage.prompt),
+            (&self.cached_tokens, usage.cached),
+            (&self.completion_tokens, usage.completion),
+        ] {
+            counter.inc_by(tokens.unwrap_or(0).into());
+        }
+    }
+
+    pub(crate) fn tokens_per_second(&self, tps: f64) {
+        self.tps.observe(tps);
     }
 }
 

@@ -10,6 +10,7 @@ mod health;
 mod host;
 pub(crate) mod id;
 pub(crate) mod models;
+pub(crate) mod page;
 mod route;
 mod routed;
 mod session;

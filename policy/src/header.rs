@@ -20,6 +20,9 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// Session turn priority: whose turn it is, and which (limits.md §9.1). Means nothing where the route does not rank turns.
+pub const SESSION_TURN: HeaderName = HeaderName::from_static("x-phanrouter-session");
+
 /// The prefix of the headers that tell clients how they were routed.
 pub const ROUTED_PREFIX: &str = "x-routed-";
 

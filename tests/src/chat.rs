@@ -12,6 +12,7 @@ use crate::client::{Answer, Client};
 #[derive(Debug, Clone)]
 pub struct Chat {
     path: String,
+    model: String,
     session: Option<String>,
     key: Option<String>,
     headers: Vec<(String, String)>,
@@ -31,6 +32,7 @@ impl Chat {
     pub fn new() -> Self {
         Self {
             path: "/v1/chat/completions".to_owned(),
+            model: "mock-model".to_owned(),
             session: None,
             key: None,
             headers: Vec::new(),
@@ -73,6 +75,13 @@ impl Chat {
         self
     }
 
+    /// Of another model than the mock engine's own.
+    #[must_use]
+    pub fn model(mut self, model: &str) -> Self {
+        model.clone_into(&mut self.model);
+        self
+    }
+
     /// Asks for a stream.
     #[must_use]
     pub fn streamed(mut self) -> Self {
@@ -101,7 +110,7 @@ impl Chat {
 
     /// The body that is sent.
     pub fn body(&self) -> String {
-        let mut body = json!({"model": "mock-model", "messages": self.messages});
+        let mut body = json!({"model": self.model, "messages": self.messages});
         if let Some(fields) = body.as_object_mut() {
             if self.is_streamed {
                 fields.insert("stream".to_owned(), json!(true));

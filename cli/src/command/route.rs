@@ -1,21 +1,28 @@
-//! `routerctl route add|list|show|set|remove|options`.
+//! `routerctl route add|list|show|set|remove|options|explain`.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 use router_policy::ids::RouteName;
-use router_policy::option::catalogue::{CATALOGUE, Preset};
+use router_policy::option::catalogue::{Preset, find};
 use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
 
 use crate::args::{Assignment, BackendList, assignment, option_name};
 use crate::client::Admin;
+use crate::command::toggle::print_toggles;
 use crate::document;
 use crate::failure::{Failure, Outcome};
-use crate::output::json::{Catalogue, CatalogueEntry, Changes, Removed, RouteList, RouteView};
-use crate::output::table::{Columns, count, print_backends, print_pairs, print_wrapped};
+use crate::output::json::{Changes, OptionView, PoolView, Removed, RouteList, RouteView};
+use crate::output::table::{Columns, count, or_dash, print_backends, print_pairs};
 use crate::output::{Answer, Out};
+
+mod explain;
+pub(crate) mod options;
+
+use explain::ExplainArgs;
+use options::OptionsArgs;
 
 /// What to do with routes.
 #[derive(Debug, Subcommand)]
@@ -24,14 +31,16 @@ pub(crate) enum RouteVerb {
     Add(AddArgs),
     /// List routes with their load.
     List,
-    /// Show a route: every option with its value, and its backends.
+    /// Show a route: its pools, what is toggled, its backends and its options.
     Show(NameArgs),
     /// Change options of a route; the others stay.
     Set(SetArgs),
     /// Remove a route and its sessions' bindings.
     Remove(RemoveArgs),
-    /// List every option that a route can have. Needs no control plane.
-    Options,
+    /// List the options that a route can have, or explain one. Needs no control plane.
+    Options(OptionsArgs),
+    /// Say what would become of a request now, and why: session, gates and candidates. Changes nothing.
+    Explain(ExplainArgs),
 }
 
 /// Arguments of `route add`.
@@ -94,7 +103,8 @@ impl RouteVerb {
             Self::Show(args) => show(args, admin, out).await,
             Self::Set(args) => set(args, admin, out).await,
             Self::Remove(args) => remove(args, admin, out).await,
-            Self::Options => options(out),
+            Self::Options(args) => options::run(&args, out),
+            Self::Explain(args) => explain::run(args, admin, out).await,
         }
     }
 }
@@ -173,25 +183,6 @@ async fn remove(args: RemoveArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outco
     out.answer(&Removed { removed, in_flight: reply.in_flight, sessions_forgotten: Some(reply.sessions_forgotten) })
 }
 
-/// Prints the catalogue.
-pub(crate) fn options(out: &mut Out<'_>) -> Outcome {
-    let presets: Vec<Preset> = Preset::NAMES.iter().filter_map(|name| Preset::parse(name)).collect();
-    let entry = |option: &router_policy::option::OptionDef| {
-        let default = option.default_text(Preset::None);
-        let others = presets.iter().map(|preset| (preset.name(), option.default_text(*preset)));
-        CatalogueEntry {
-            name: option.name,
-            group: option.group,
-            kind: option.kind.name(),
-            default,
-            preset_defaults: others.filter(|(_, text)| *text != default).collect(),
-            allowed: option.kind.allowed(),
-            description: option.description,
-        }
-    };
-    out.answer(&Catalogue { options: CATALOGUE.iter().map(entry).collect() })
-}
-
 impl Answer for RouteList {
     fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
         let mut columns =
@@ -229,31 +220,56 @@ impl Answer for RouteView {
         for complaint in &self.complaints {
             writeln!(out, "complaint: {complaint}")?;
         }
+        if !self.pools.is_empty() {
+            writeln!(out)?;
+            print_pools(out, &self.pools)?;
+        }
+        if !self.toggles.is_empty() {
+            writeln!(out)?;
+            print_toggles(out, &self.toggles, "")?;
+        }
         writeln!(out)?;
         print_backends(out, "", &self.backends, false)?;
         writeln!(out)?;
-        let mut columns = Columns::new(&["OPTION", "SET", "VALUE"]);
-        for option in &self.options {
-            let set = if option.is_set { "yes" } else { "-" };
-            // A list stands one word below the other: it is an order.
-            columns.row([option.name.clone(), set.to_owned(), option.value.replace(',', ",\n")]);
-        }
-        columns.print(out, "", "no options")
+        print_options(out, &self.options)
     }
 }
 
-impl Answer for Catalogue {
-    fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
-        for option in &self.options {
-            writeln!(out, "{} ({}, {})", option.name, option.group, option.kind)?;
-            print_wrapped(out, "    ", option.description)?;
-            print_wrapped(out, "    ", &format!("default: {}", option.default.replace(',', ", ")))?;
-            for (preset, value) in &option.preset_defaults {
-                let value = value.replace(',', ", ");
-                print_wrapped(out, "    ", &format!("default under preset {preset}: {value}"))?;
-            }
-            print_wrapped(out, "    ", &format!("allowed: {}", option.allowed))?;
-        }
-        Ok(())
+/// One line per pool: what it holds, what it may hold, and how fast it is.
+fn print_pools(out: &mut dyn Write, pools: &[PoolView]) -> io::Result<()> {
+    let mut columns = Columns::new(&["POOL", ">TIER", ">IN FLIGHT", "LIMIT", ">TTFT", ">TPS"]);
+    for pool in pools {
+        let (limit, kind) = if pool.is_adaptive {
+            (format!("{:.1}", pool.limit), format!("adaptive, up to {}", pool.pool_limit))
+        } else {
+            (pool.limit.to_string(), "static".to_owned())
+        };
+        columns.row([
+            or_dash(pool.model.as_deref()),
+            if pool.active_level.is_null() { "none".to_owned() } else { pool.active_level.to_string() },
+            format!("{}/{limit}", pool.in_flight),
+            kind,
+            or_dash(pool.ttft_ewma_ms.map(|ms| format!("{ms:.0}ms")).as_deref()),
+            or_dash(pool.tps_ewma.map(|tps| format!("{tps:.1}/s")).as_deref()),
+        ]);
+    }
+    columns.print(out, "", "no pools")
+}
+
+/// The options that operators see, and those of fine tuning that are set.
+fn print_options(out: &mut dyn Write, options: &[OptionView]) -> io::Result<()> {
+    let is_shown = |option: &OptionView| option.is_set || !find(&option.name).is_some_and(|known| known.is_hidden);
+    let mut columns = Columns::new(&["OPTION", "SET", "VALUE"]);
+    for option in options.iter().filter(|option| is_shown(option)) {
+        let set = if option.is_set { "yes" } else { "-" };
+        let is_json = option.value.starts_with(['[', '{']);
+        // A list stands one word below the other: it is an order.
+        let value = if is_json { option.value.clone() } else { option.value.replace(',', ",\n") };
+        columns.row([option.name.clone(), set.to_owned(), value]);
+    }
+    columns.print(out, "", "no options")?;
+    match options.iter().filter(|option| !is_shown(option)).count() as u64 {
+        0 => Ok(()),
+        hidden => writeln!(out, "{} of fine tuning at its default; `-o json` shows all", count(hidden, "more option")),
     }
 }

@@ -68,7 +68,8 @@ pub(crate) struct ForgetArgs {
     yes: bool,
 }
 
-fn fingerprint_start(text: &str) -> Result<String, String> {
+/// Reads the start of a fingerprint.
+pub(crate) fn fingerprint_start(text: &str) -> Result<String, String> {
     let lower = text.to_ascii_lowercase();
     let is_hex = (1..=32).contains(&lower.len()) && lower.bytes().all(|c| c.is_ascii_hexdigit());
     if is_hex {

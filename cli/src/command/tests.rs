@@ -9,8 +9,10 @@ use std::time::Duration;
 use super::*;
 use crate::output::Format;
 
+mod explain;
 pub(crate) mod fake_admin;
 mod import;
+mod toggle;
 use fake_admin::Fake;
 
 /// What a call left behind.
@@ -44,6 +46,7 @@ fn verb(command: Command) -> (Connect, OperatorVerb) {
         Command::Backend(noun) => (noun.connect, OperatorVerb::Backend(noun.verb)),
         Command::Session(noun) => (noun.connect, OperatorVerb::Session(noun.verb)),
         Command::Key(noun) => (noun.connect, OperatorVerb::Key(noun.verb)),
+        Command::Toggle(verb) => (verb.connect, OperatorVerb::Toggle(verb.args)),
         Command::Drain(verb) => (verb.connect, OperatorVerb::Drain(verb.args)),
         Command::Undrain(verb) => (verb.connect, OperatorVerb::Undrain(verb.args)),
         Command::Ban(verb) => (verb.connect, OperatorVerb::Ban(verb.args)),
@@ -355,7 +358,7 @@ fn a_closed_pipe_is_no_error() {
         let mut stderr = Vec::new();
         let mut out =
             Out { stdout: &mut Closed, stderr: &mut stderr, format, is_live: false, can_ask: false, now_unix_ms: 0 };
-        let failure = route::options(&mut out).unwrap_err();
+        let failure = route::options::run(&route::options::OptionsArgs::default(), &mut out).unwrap_err();
         assert_eq!((failure.kind.code(), failure.message.as_str()), (0, ""));
     }
 }

@@ -63,7 +63,7 @@ fn every_complaint_names_its_line() {
         [
             "r.yaml:7:7: routes.chat.options.max_waiting: integer expected, got string 'many'; allowed: 0..=100000",
             "r.yaml:15:9: routes.chat.backends[1].nam: unknown field; allowed: address, name, max_concurrency, \
-             health_path, context_limit, dp_size",
+             health_path, context_limit, dp_size, priority, models",
         ]
     );
 }
@@ -93,4 +93,19 @@ fn an_empty_file_and_a_missing_file_are_one_line_each() {
     assert!(failure.message.starts_with("r.yaml: "), "{failure:?}");
     let failure = Document::read("/nonexistent/r.yaml").unwrap_err();
     assert!(failure.message.starts_with("/nonexistent/r.yaml: No such file"), "{failure:?}");
+}
+
+#[test]
+fn backends_of_models_and_peers_have_their_lines_too() {
+    let complaint = |text: &str| Document::parse("r.yaml", text).unwrap().check().unwrap_err().message;
+    let by_model = "name: chat\nbackends_by_model:\n  m1:\n    - address: gpu:80\n      nam: x\n";
+    assert!(complaint(by_model).starts_with("r.yaml:5:7: route.backends_by_model.m1[0].nam: unknown field"));
+    let empty = "name: chat\npeers_by_model:\n  m1: []\n";
+    assert!(complaint(empty).starts_with("r.yaml:3:3: route.peers_by_model.m1: no backend"), "{}", complaint(empty));
+    let peers = "name: chat\npeers:\n  - [gpu, 80, one, high]\n";
+    assert!(
+        complaint(peers).starts_with("r.yaml:3:5: route.peers[0].priority: number expected"),
+        "{}",
+        complaint(peers)
+    );
 }

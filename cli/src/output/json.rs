@@ -1,7 +1,15 @@
 //! The answers, one struct each. Field names are part of the interface: scripts read them.
 
+use router_policy::route::Priority;
 use router_proto::v1;
 use serde::Serialize;
+use serde_json::Value as Json;
+
+mod catalogue;
+mod flow;
+
+pub(crate) use catalogue::{Catalogue, CatalogueEntry};
+pub(crate) use flow::{Explanation, PoolView, ToggleList, ToggleView};
 
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
@@ -28,6 +36,10 @@ pub(crate) struct BackendView {
     pub(crate) health_path: Option<String>,
     pub(crate) context_limit: Option<u64>,
     pub(crate) dp_size: Option<u32>,
+    /// Its tier, a number: the larger is preferred.
+    pub(crate) priority: Json,
+    /// Empty where one pool serves every model.
+    pub(crate) models: Vec<String>,
 }
 
 impl BackendView {
@@ -67,6 +79,8 @@ impl From<v1::BackendState> for BackendView {
             health_path: some(state.health_path),
             context_limit: (state.context_limit != 0).then_some(state.context_limit),
             dp_size: (state.dp_size != 0).then_some(state.dp_size),
+            priority: Priority::from_thousandths(state.priority_thousandths).json(),
+            models: state.models,
         }
     }
 }
@@ -85,7 +99,7 @@ pub(crate) struct OptionView {
 pub(crate) struct RouteView {
     pub(crate) name: String,
     pub(crate) is_default: bool,
-    /// `none`, `gateway`.
+    /// `none`, `gateway`, `openresty`.
     pub(crate) preset: String,
     pub(crate) waiting: u32,
     /// Slots taken for requests whose body is still coming in.
@@ -94,6 +108,10 @@ pub(crate) struct RouteView {
     pub(crate) complaints: Vec<String>,
     pub(crate) options: Vec<OptionView>,
     pub(crate) backends: Vec<BackendView>,
+    /// Run-time switches and limits that are set.
+    pub(crate) toggles: Vec<ToggleView>,
+    /// One, or one for each model.
+    pub(crate) pools: Vec<PoolView>,
 }
 
 impl From<v1::RouteState> for RouteView {
@@ -110,6 +128,8 @@ impl From<v1::RouteState> for RouteView {
             complaints: state.complaints,
             options: state.options.into_iter().map(option).collect(),
             backends: state.backends.into_iter().map(Into::into).collect(),
+            toggles: state.toggles.into_iter().map(Into::into).collect(),
+            pools: state.pools.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -130,25 +150,6 @@ impl From<Vec<v1::BackendState>> for BackendListing {
     fn from(states: Vec<v1::BackendState>) -> Self {
         Self { backends: states.into_iter().map(Into::into).collect() }
     }
-}
-
-/// One option of the catalogue.
-#[derive(Debug, Serialize)]
-pub(crate) struct CatalogueEntry {
-    pub(crate) name: &'static str,
-    pub(crate) group: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) default: &'static str,
-    /// Presets under which the default is another.
-    pub(crate) preset_defaults: std::collections::BTreeMap<&'static str, &'static str>,
-    pub(crate) allowed: String,
-    pub(crate) description: &'static str,
-}
-
-/// `route options`.
-#[derive(Debug, Serialize)]
-pub(crate) struct Catalogue {
-    pub(crate) options: Vec<CatalogueEntry>,
 }
 
 /// A session's binding.

@@ -42,6 +42,22 @@ impl Columns {
         }
         Ok(())
     }
+
+    /// Prints it with a paragraph below each row.
+    pub(crate) fn print_with_notes(&self, out: &mut dyn Write, notes: &[&str]) -> io::Result<()> {
+        let mut lines = self.table.lines();
+        if let Some(heading) = lines.next() {
+            writeln!(out, "{}", heading.trim_end())?;
+        }
+        for (row, note) in self.table.row_iter().zip(notes) {
+            let height = row.cell_iter().map(|cell| cell.content().lines().count()).max().unwrap_or(1).max(1);
+            for line in lines.by_ref().take(height) {
+                writeln!(out, "{}", line.trim_end())?;
+            }
+            print_wrapped(out, "    ", note)?;
+        }
+        Ok(())
+    }
 }
 
 /// Prints `key  value` lines with the values aligned.
@@ -76,15 +92,32 @@ pub(crate) fn print_backends(
     backends: &[BackendView],
     with_route: bool,
 ) -> io::Result<()> {
-    let route = if with_route { vec!["ROUTE"] } else { vec![] };
-    let rest = ["BACKEND", "NAME", "STATE", ">IN FLIGHT", ">SESSIONS", ">GRANTED", ">FAILURES", "REASON"];
-    let headings: Vec<&str> = route.into_iter().chain(rest).collect();
-    let mut columns = Columns::new(&headings);
+    // Only where some backend states them.
+    let with_tier = backends.iter().any(|backend| backend.priority != 0);
+    let with_models = backends.iter().any(|backend| !backend.models.is_empty());
+    let headings = [
+        (with_route, "ROUTE"),
+        (true, "BACKEND"),
+        (true, "NAME"),
+        (with_tier, ">TIER"),
+        (with_models, "MODELS"),
+        (true, "STATE"),
+        (true, ">IN FLIGHT"),
+        (true, ">SESSIONS"),
+        (true, ">GRANTED"),
+        (true, ">FAILURES"),
+        (true, "REASON"),
+    ];
+    let shown: Vec<&str> = headings.iter().filter(|(is_shown, _)| *is_shown).map(|(_, heading)| *heading).collect();
+    let mut columns = Columns::new(&shown);
     for backend in backends {
-        let route = with_route.then(|| backend.route.clone());
         let cells = [
+            backend.route.clone(),
             backend.address.clone(),
-            backend.name.clone().unwrap_or_else(|| "-".to_owned()),
+            or_dash(backend.name.as_deref()),
+            backend.priority.to_string(),
+            // One below the other: their names may be long.
+            backend.models.join(",\n"),
             state_words(backend),
             format!("{}/{}", backend.in_flight, backend.limit),
             backend.sessions.to_string(),
@@ -92,9 +125,14 @@ pub(crate) fn print_backends(
             backend.failures_total.to_string(),
             backend.reason.clone().unwrap_or_default(),
         ];
-        columns.row(route.into_iter().chain(cells));
+        columns.row(cells.into_iter().zip(headings).filter(|(_, (is_shown, _))| *is_shown).map(|(cell, _)| cell));
     }
     columns.print(out, indent, "no backends")
+}
+
+/// A text, or `-` for none.
+pub(crate) fn or_dash(text: Option<&str>) -> String {
+    text.unwrap_or("-").to_owned()
 }
 
 /// `ready`, or everything that stands in the way.

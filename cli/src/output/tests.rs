@@ -55,6 +55,7 @@ fn route() -> v1::RouteState {
         preset: "gateway".to_owned(),
         reserved: 0,
         complaints: vec!["options.on_full: word expected".to_owned()],
+        ..Default::default()
     }
 }
 
@@ -99,7 +100,9 @@ fn a_backend_as_json() {
       "max_concurrency": null,
       "health_path": null,
       "context_limit": null,
-      "dp_size": null
+      "dp_size": null,
+      "priority": 0,
+      "models": []
     }
   ]
 }
@@ -143,6 +146,69 @@ retry_on     -    connect,
 "
         ),
         "{shown}"
+    );
+}
+
+#[test]
+fn pools_are_one_line_each() {
+    let pool = |model: &str, level: &str, limit, ewmas: Option<(f64, f64)>| v1::PoolState {
+        model: model.to_owned(),
+        active_level: level.to_owned(),
+        in_flight: 3,
+        pool_limit: 16,
+        limit,
+        is_adaptive: ewmas.is_some(),
+        ttft_ewma_ms: ewmas.map(|(ttft, _)| ttft),
+        tps_ewma: ewmas.map(|(_, tps)| tps),
+    };
+    let pools = vec![
+        pool("m1", "10", 10.25, Some((812.4, 34.56))),
+        pool("m2", "-0.5", 16.0, None),
+        pool("m3", "", 0.0, None),
+        pool("", "0", 16.0, None),
+    ];
+    let mut state = route();
+    state.pools = pools;
+    state.options.push(v1::OptionState { name: "tps_min_tokens".to_owned(), value: "16".to_owned(), is_set: false });
+    state.options.push(v1::OptionState {
+        name: "ttft_metrics".to_owned(),
+        value: r#"[{"metric":"p80","q":0.8}]"#.to_owned(),
+        is_set: true,
+    });
+    let view = RouteView::from(state);
+    let shown = table(&view);
+    assert!(
+        shown.contains(
+            "\n
+POOL  TIER  IN FLIGHT  LIMIT                TTFT     TPS
+m1      10     3/10.2  adaptive, up to 16  812ms  34.6/s
+m2    -0.5       3/16  static                  -       -
+m3    none        3/0  static                  -       -
+-        0       3/16  static                  -       -
+
+BACKEND"
+        ),
+        "{shown}"
+    );
+    assert!(
+        shown.ends_with(
+            "\
+ttft_metrics  yes  [{\"metric\":\"p80\",\"q\":0.8}]
+1 more option of fine tuning at its default; `-o json` shows all
+"
+        ),
+        "{shown}"
+    );
+    assert_eq!(
+        serde_json::to_value(&view.pools[..3]).unwrap(),
+        serde_json::json!([
+            {"model": "m1", "active_level": 10, "in_flight": 3, "pool_limit": 16, "limit": 10.25, "is_adaptive": true,
+             "ttft_ewma_ms": 812.4, "tps_ewma": 34.56},
+            {"model": "m2", "active_level": -0.5, "in_flight": 3, "pool_limit": 16, "limit": 16.0, "is_adaptive": false,
+             "ttft_ewma_ms": null, "tps_ewma": null},
+            {"model": "m3", "active_level": null, "in_flight": 3, "pool_limit": 16, "limit": 0.0, "is_adaptive": false,
+             "ttft_ewma_ms": null, "tps_ewma": null},
+        ])
     );
 }
 

@@ -35,8 +35,11 @@ impl Pool {
     pub fn first_chunk(&self, lease: LeaseId, caller: &Caller, ttft: Duration) {
         let unix = self.context.unix(self.context.clock.now());
         let mut state = self.state.lock();
-        let held = state.leases.get(&lease).filter(|held| held.replica == caller.replica);
-        if let Some(pool) = held.map(|held| held.pool).and_then(|pool| state.pools.list.get_mut(pool)) {
+        let held = state.leases.get_mut(&lease).filter(|held| held.replica == caller.replica && !held.is_stream);
+        let Some(held) = held else { return };
+        held.is_stream = true;
+        let place = held.pool;
+        if let Some(pool) = state.pools.list.get_mut(place) {
             pool.flow.record_ttft(unix, &pool.options, ttft.as_secs_f64() * 1000.0);
             pool.is_dirty = true;
         }
@@ -132,6 +135,20 @@ impl Pool {
         }
     }
 
+    /// A request gets a backend. Its pool's place and its turn's step, for its lease.
+    pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
+        let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
+        let bucket = pool.bucket(asked);
+        if asked.tried.is_empty() {
+            pool.flow.admitted(bucket);
+            pool.is_dirty |= bucket.is_some();
+        }
+        match place {
+            Place::Pool(at) => (at, bucket),
+            Place::Everybody => (NO_POOL, bucket),
+        }
+    }
+
     /// Asks the gates that judge the pool by its speed. A request that only changes its backend was judged before.
     pub(super) fn judge_speed(
         &self,
@@ -159,7 +176,12 @@ impl Pool {
             return;
         }
         let Some(ttft) = answered.ttft else { return };
-        let times = AnswerTimes { tokens: answered.tokens, total: ttft + answered.decode, ttft };
+        // The first byte of an answer that is no stream comes with its last: nothing of its time is decoding alone.
+        let times = AnswerTimes {
+            tokens: answered.tokens,
+            total: ttft + answered.decode,
+            ttft: if ended.is_stream { ttft } else { Duration::ZERO },
+        };
         pool.flow.record_answer(unix, &pool.options, &times);
         if let Some((prompt, cached)) = answered.prompt.filter(|_| pool.options.tps_on) {
             pool.flow.counted_tokens(ended.bucket, prompt, cached);
@@ -201,20 +223,6 @@ impl Pool {
         }
         // What was due is done; a step that waits for traffic comes with the next tick of its interval.
         next.map(|at| self.context.clock.tick(at.0.max(unix.0.saturating_add(1))))
-    }
-}
-
-/// A request gets a backend. Its pool's place and its turn's step, for its lease.
-pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
-    let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
-    let bucket = pool.bucket(asked);
-    if asked.tried.is_empty() {
-        pool.flow.admitted(bucket);
-        pool.is_dirty |= bucket.is_some();
-    }
-    match place {
-        Place::Pool(at) => (at, bucket),
-        Place::Everybody => (NO_POOL, bucket),
     }
 }
 

@@ -12,7 +12,6 @@ use router_proto::v1;
 use router_proto::v1::server_op::Kind;
 
 use super::binding::Binding;
-use super::flow::note_admitted;
 use super::model_pool::NO_POOL;
 use super::state::{RESERVED, State};
 use super::waiters::{Turn, Waiter};
@@ -32,6 +31,8 @@ pub(super) struct Lease {
     pub pool: usize,
     /// Its turn's step, where turns are ranked.
     pub bucket: Option<Bucket>,
+    /// Its answer is a stream that has begun.
+    pub is_stream: bool,
 }
 
 /// A lease that has just ended: a slot is free.
@@ -43,6 +44,8 @@ pub(super) struct Ended {
     pub pool: usize,
     /// As in [`Lease`].
     pub bucket: Option<Bucket>,
+    /// As in [`Lease`].
+    pub is_stream: bool,
 }
 
 /// A grant that is decided and applied, and not yet told.
@@ -175,7 +178,8 @@ impl Pool {
         let lease = self.context.next_lease();
         let (window, replica) = (state.claim_class(asked.context_tokens), Arc::clone(&caller.replica));
         state.count_claim(window, true);
-        let lease_of = Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None };
+        let lease_of =
+            Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None, is_stream: false };
         state.leases.insert(lease, lease_of);
         self.after_load_change(state);
         let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
@@ -194,7 +198,7 @@ impl Pool {
         if ended.slot == RESERVED {
             state.count_claim(ended.window, false);
             self.after_load_change(state);
-            return Some(Ended { backend: None, pool: ended.pool, bucket: ended.bucket });
+            return Some(Ended { backend: None, pool: ended.pool, bucket: ended.bucket, is_stream: ended.is_stream });
         }
         self.context.journal.lease_ended(lease);
         let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
@@ -204,7 +208,7 @@ impl Pool {
         }
         state.count(ended.slot, false);
         self.after_load_change(state);
-        Some(Ended { backend, pool: ended.pool, bucket: ended.bucket })
+        Some(Ended { backend, pool: ended.pool, bucket: ended.bucket, is_stream: ended.is_stream })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]
@@ -229,8 +233,8 @@ impl Pool {
         let lease = self.context.next_lease();
         state.count(slot, true);
         let (replica, fingerprint) = (Arc::clone(&caller.replica), asked.fingerprint);
-        let (pool, bucket) = note_admitted(state, place, asked);
-        state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket });
+        let (pool, bucket) = Self::note_admitted(state, place, asked);
+        state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket, is_stream: false });
         self.context.journal.lease_granted(LeaseRow {
             lease,
             route: self.name.clone(),

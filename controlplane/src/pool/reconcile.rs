@@ -173,9 +173,10 @@ fn take_up(
     let replica = Arc::clone(replica);
     let Some(id) = backend else {
         let window = state.claim_class(window);
-        state
-            .leases
-            .insert(lease, Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None });
+        state.leases.insert(
+            lease,
+            Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None, is_stream: false },
+        );
         state.count_claim(window, true);
         return;
     };
@@ -185,6 +186,6 @@ fn take_up(
     }
     // Whose model it was is not stored. Where there is one pool, it is that one.
     let pool = state.pools.place("").unwrap_or(NO_POOL);
-    state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket: None });
+    state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket: None, is_stream: false });
     state.count(slot, true);
 }

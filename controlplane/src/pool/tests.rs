@@ -18,19 +18,21 @@ use crate::store::health::StoreHealth;
 use crate::store::{self, BindingRow, SqliteSync, Stored};
 
 mod explain;
+mod flow;
 mod model;
 mod ranks;
 mod reserve;
 mod toggle;
 
-/// A pool over a real SQLite file, and one stream that hears its answers.
+/// A pool over a real SQLite file (or, for very many runs, over a store that forgets), and one stream that hears its answers.
 struct Bench {
     pool: Pool,
     caller: Arc<Caller>,
     answers: mpsc::UnboundedReceiver<v1::ServerOp>,
     store: Arc<dyn store::Store>,
     next_op: u64,
-    _folder: tempfile::TempDir,
+    /// Of the database; goes with the bench.
+    folder: Option<tempfile::TempDir>,
 }
 
 fn session(number: u8) -> Fingerprint {
@@ -46,6 +48,19 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("router.db").display());
         let store = store::open(&url, SqliteSync::Normal).await.unwrap();
+        let addresses: Vec<String> = (0..backends).map(|number| backend(number).to_string()).collect();
+        let document = json!({"name": "chat", "options": options, "backends": addresses});
+        let mut bench = Self::over(store, &document).await;
+        bench.folder = Some(folder);
+        bench
+    }
+
+    /// Nothing that is written is kept.
+    async fn forgetful(document: &serde_json::Value) -> Self {
+        Self::over(store::scripted::ScriptedStore::ready(), document).await
+    }
+
+    async fn over(store: Arc<dyn store::Store>, document: &serde_json::Value) -> Self {
         let tracker = TaskTracker::new();
         let stop = CancellationToken::new();
         let health = StoreHealth::new();
@@ -59,15 +74,14 @@ impl Bench {
             marks: Arc::new(MarkJournal::default()),
             publish: Notify::new(),
         };
-        let addresses: Vec<String> = (0..backends).map(|number| backend(number).to_string()).collect();
-        let spec = parse_route(&json!({"name": "chat", "options": options, "backends": addresses})).unwrap();
+        let spec = parse_route(document).unwrap();
         store
             .save_routes(&[store::RouteRow { name: spec.name.clone(), document: "{}".to_owned() }], &[])
             .await
             .unwrap();
         let pool = Pool::new(Arc::new(spec), Arc::new(context), Metrics::new().pool("chat"));
         let (caller, answers) = stream("r1", 1);
-        Self { pool, caller, answers, store, next_op: 0, _folder: folder }
+        Self { pool, caller, answers, store, next_op: 0, folder: None }
     }
 
     fn ask(&mut self, asked: Asked) -> u64 {

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The script and the record.
-pub(super) struct ScriptedStore {
+pub(crate) struct ScriptedStore {
     pub(super) is_down: AtomicBool,
     /// Whether a database that is down has done the write before its answer was lost; every other time.
     pub(super) loses_answers: AtomicBool,
@@ -40,7 +40,7 @@ impl ScriptedStore {
         })
     }
 
-    pub(super) fn ready() -> Arc<Self> {
+    pub(crate) fn ready() -> Arc<Self> {
         Self::with_steps(Semaphore::MAX_PERMITS)
     }
 

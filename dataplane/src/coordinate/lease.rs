@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use router_policy::body::usage::Usage;
 use router_policy::ids::{Fingerprint, RouteName};
 use router_policy::retry::Failure;
 use router_proto::v1;
@@ -96,8 +97,24 @@ impl Held {
             queued: Duration::from_millis(u64::from(granted.queued_ms)),
             backend,
             held: Arc::clone(self),
-            report: Report { outcome: Outcome::ClientGone, ttft: None, decode: None },
+            report: Report {
+                outcome: Outcome::ClientGone,
+                ttft: None,
+                decode: None,
+                usage: Usage::default(),
+                status: 0,
+            },
             route: Some(route),
+        }
+    }
+
+    fn first_chunk(&self, lease: u64, route: &RouteName, ttft: Duration) {
+        let inner = self.inner.lock();
+        if let Some(outbox) = &inner.outbox {
+            let ttft_us = u64::try_from(ttft.as_micros()).unwrap_or(u64::MAX);
+            let first_chunk = v1::FirstChunk { lease, route: route.to_string(), ttft_us };
+            // Without a link it is a sample less.
+            let _ = outbox.send(v1::ClientOp { op: 0, kind: Some(Kind::FirstChunk(first_chunk)) });
         }
     }
 
@@ -110,10 +127,11 @@ impl Held {
                 route: route.to_string(),
                 outcome: report.outcome.into(),
                 ttft_ms: report.ttft.map(whole_ms),
-                tokens: None,
+                tokens: report.usage.completion,
                 decode_ms: report.decode.map(whole_ms),
-                prompt_tokens: None,
-                cached_tokens: None,
+                prompt_tokens: report.usage.prompt,
+                cached_tokens: report.usage.cached,
+                http_status: u32::from(report.status),
             };
             // A link that is gone learns of it from the next Hello.
             let _ = outbox.send(v1::ClientOp { op: 0, kind: Some(Kind::Release(release)) });
@@ -145,6 +163,9 @@ struct Report {
     outcome: Outcome,
     ttft: Option<Duration>,
     decode: Option<Duration>,
+    usage: Usage,
+    /// Of the answer; 0 while there is none.
+    status: u16,
 }
 
 /// One slot on one backend. Dropping it gives it back; without [`Lease::end`] the outcome is that the client left.
@@ -177,6 +198,23 @@ impl Lease {
     /// The answer's first body byte came this long after the request's head, queue time left out.
     pub(crate) fn first_byte_after(&mut self, ttft: Duration) {
         self.report.ttft = Some(ttft);
+    }
+
+    /// The answer's head is here.
+    pub(crate) fn answered(&mut self, status: http::StatusCode) {
+        self.report.status = status.as_u16();
+    }
+
+    /// Tells at once that a streamed answer has begun. Waits for nothing.
+    pub(crate) fn has_begun_to_stream(&self, ttft: Duration) {
+        if let Some(route) = &self.route {
+            self.held.first_chunk(self.id, route, ttft);
+        }
+    }
+
+    /// What the engine counted.
+    pub(crate) fn used(&mut self, usage: Usage) {
+        self.report.usage = usage;
     }
 
     /// The answer's last body byte came this long after its first.

@@ -7,9 +7,10 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::Full;
 use router_policy::header::CONTEXT_WINDOW;
 use router_policy::refusal::Gate;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::error::Error;
+use crate::coordinate::Refused;
 
 /// A machine-readable reason on each refusal.
 const REFUSED: HeaderName = HeaderName::from_static("x-router-refused");
@@ -92,16 +93,13 @@ impl Answer {
                 "the request body broke off or is malformed".to_owned()
             }
             Error::NotReady => {
-                return Self::of(&Error::Refused(crate::coordinate::Refused::by(Gate::ControlPlaneUnavailable)));
+                return Self::of(&Error::Refused(Refused::by(Gate::ControlPlaneUnavailable)));
             }
             Error::Refused(refused) => {
                 status = StatusCode::from_u16(refused.http_status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
                 code = refused.gate.code();
                 kinds = (code, anthropic_kind(status));
-                details = json!({"gate": code, "in_flight": refused.in_flight, "limit": refused.limit});
-                if let (Gate::ContextWindow, Some(details)) = (refused.gate, details.as_object_mut()) {
-                    details.insert("header".to_owned(), Json::from(CONTEXT_WINDOW.as_str()));
-                }
+                details = refused_details(refused);
                 refused.detail.clone().into_owned()
             }
             Error::BackendUnreachable => {
@@ -128,6 +126,19 @@ impl Answer {
         };
         Self { status, kinds, code, message, details }
     }
+}
+
+/// The gate and its numbers; what the control plane says besides comes before the latter (limits.md §12.1).
+fn refused_details(refused: &Refused) -> Json {
+    let mut details = Map::new();
+    details.insert("in_flight".to_owned(), Json::from(refused.in_flight));
+    details.insert("limit".to_owned(), Json::from(refused.limit));
+    details.extend(refused.details.clone());
+    details.insert("gate".to_owned(), Json::from(refused.gate.code()));
+    if refused.gate == Gate::ContextWindow {
+        details.insert("header".to_owned(), Json::from(CONTEXT_WINDOW.as_str()));
+    }
+    Json::Object(details)
 }
 
 const INVALID: (&str, &str) = ("invalid_request_error", "invalid_request_error");
@@ -198,8 +209,10 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coordinate::Refused;
     use http_body_util::BodyExt;
+    use router_proto::v1;
+
+    const CODE: &str = "model_not_supported";
 
     fn json_of(error: &Error, shape: Shape) -> (StatusCode, Json) {
         let response = render(error, shape);
@@ -227,6 +240,53 @@ mod tests {
             ("/v1/chat/completions", Shape::OpenAi),
         ] {
             assert_eq!(Shape::of(path), shape, "{path}");
+        }
+    }
+
+    #[test]
+    fn limits_12_1_details_of_the_control_plane_come_before_the_common_numbers() {
+        let details_json =
+            r#"{"error":"concurrency limit exceeded","limit":10.2,"realtime":11,"avg_5min":3.0,"gate":"x"}"#;
+        let refused = |details_json: &str| {
+            let message = v1::Refused {
+                gate: v1::Gate::QueueFull.into(),
+                in_flight: 11,
+                limit: 10,
+                details_json: details_json.to_owned(),
+                ..Default::default()
+            };
+            let (_, json) = json_of(&Error::Refused(Refused::from(message)), Shape::OpenAi);
+            json["error"]["details"].clone()
+        };
+        assert_eq!(
+            refused(details_json),
+            json!({"in_flight": 11, "limit": 10.2, "error": "concurrency limit exceeded", "realtime": 11,
+                "avg_5min": 3.0, "gate": "queue_full"})
+        );
+        for none in ["", "{", "[1]", "null"] {
+            assert_eq!(refused(none), json!({"in_flight": 11, "limit": 10, "gate": "queue_full"}), "{none}");
+        }
+    }
+
+    #[test]
+    fn rulings_4_an_unknown_model_and_the_latency_gates() {
+        let message = v1::Refused {
+            gate: v1::Gate::UnknownModel.into(),
+            http_status: 400,
+            detail: "model 'x' not configured on this route".into(),
+            details_json: r#"{"supported_models":["a","b"]}"#.into(),
+            ..Default::default()
+        };
+        let error = Error::Refused(Refused::from(message));
+        let (status, openai) = json_of(&error, Shape::OpenAi);
+        let told = &openai["error"];
+        assert_eq!((status.as_u16(), &told["type"], &told["code"]), (400, &json!(CODE), &json!(CODE)));
+        assert_eq!(told["message"], "model 'x' not configured on this route");
+        assert_eq!(told["details"]["supported_models"], json!(["a", "b"]));
+        assert_eq!(json_of(&error, Shape::Anthropic).1["error"]["type"], "invalid_request_error");
+        for gate in [Gate::Ttft, Gate::Tps] {
+            let (status, json) = json_of(&Error::Refused(Refused::by(gate)), Shape::Anthropic);
+            assert_eq!((status.as_u16(), &json["error"]["type"]), (429, &json!("rate_limit_error")), "{gate:?}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +18,26 @@ use hyper::body::Incoming;
 use router_policy::header::context_window;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
+use tokio::sync::Semaphore;
 
 use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
 use super::id::RequestIds;
+use super::page::{self, Page};
 use super::routed::{Choice, Routed};
 use super::tally::Tally;
 use super::{auth, body, health, host, models, route, session, upload};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
-use crate::coordinate::{Admission, Ask, Lease, Reservation};
+use crate::coordinate::{Admission, Ask, Client, Lease, Reservation};
 use crate::metrics::Metrics;
 use crate::server::readiness::Readiness;
 use crate::snapshot::{RouteEntry, SnapshotStore};
 use crate::upstream::client::{Conn, Pool};
 use crate::upstream::forward::{Outbound, Target};
 use crate::upstream::headers::{self, REQUEST_ID};
+use crate::upstream::sample::Sampler;
 use crate::upstream::stream::{Parts, Silence, StreamError, UpstreamBody};
 
 /// Everything that requests share.
@@ -47,6 +51,10 @@ pub(crate) struct Proxy {
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) request_ids: RequestIds,
     pub(crate) model_turns: models::Turns,
+    /// For what is asked one by one.
+    pub(crate) control_plane: Client,
+    /// Whose turn it is to have its body read for a page.
+    pub(crate) inspections: Semaphore,
     /// The traffic listener's address is loopback.
     pub(crate) is_loopback: bool,
 }
@@ -64,12 +72,20 @@ pub(crate) enum ResponseBody {
 /// Answers one request. There is always an answer.
 pub(crate) async fn handle(
     proxy: Arc<Proxy>,
+    peer: IpAddr,
     client_ip: HeaderValue,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let has_host = host::check(request.version(), request.headers()).is_ok();
     if has_host && let Some(answer) = health::answer(request.uri().path(), || proxy.readiness.check()) {
         return Ok(answer.map(ResponseBody::Own));
+    }
+    if has_host
+        && proxy.config.debug_endpoints
+        && page::is_local(peer, request.headers())
+        && Page::of(request.uri().path()).is_some()
+    {
+        return Ok(Box::pin(page::answer(&proxy, true, request)).await.map(ResponseBody::Own));
     }
     let request_id = proxy.request_ids.of(request.headers());
     let is_head = request.method() == Method::HEAD;
@@ -84,8 +100,11 @@ pub(crate) async fn handle(
     let answered = Box::pin(exchange.run(request, &client_ip, &request_id)).await;
     let Exchange { routed, mut tally, shape, has_left, .. } = exchange;
     let mut response = match answered {
-        Ok(Reply::Backend(Answer { response, conn, lease, silence })) => {
+        Ok(Reply::Backend(Answer { response, conn, mut lease, silence, sampler })) => {
             tally.answered(response.status());
+            if let Some(lease) = &mut lease {
+                lease.answered(response.status());
+            }
             let (mut head, incoming) = response.into_parts();
             headers::for_client(&mut head.headers);
             // The router's own; hyper lowers it for a client of HTTP/1.0. A backend's 1.0 would end the client's connection,
@@ -93,7 +112,7 @@ pub(crate) async fn handle(
             head.version = Version::HTTP_11;
             let outcome = if head.status.is_server_error() { Outcome::BackendError } else { Outcome::Complete };
             let pool = Arc::clone(&proxy.pool);
-            let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, outcome });
+            let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, sampler, outcome });
             let body =
                 poll_fn(|cx| parts.take().map_or(Poll::Pending, |parts| Poll::Ready(UpstreamBody::new(parts, cx))));
             Response::from_parts(head, ResponseBody::Upstream(body.await))
@@ -141,6 +160,7 @@ struct Exchange<'a> {
 }
 
 /// Who answers.
+#[expect(clippy::large_enum_variant, reason = "moved once, and the large variant is the frequent one")]
 enum Reply {
     Backend(Answer),
     Own(Response<Full<Bytes>>),
@@ -153,6 +173,7 @@ struct Answer {
     /// `None` when a refused transfer has ended it.
     lease: Option<Lease>,
     silence: Silence,
+    sampler: Option<Sampler>,
 }
 
 impl Exchange<'_> {
@@ -179,43 +200,42 @@ impl Exchange<'_> {
         body::check_stated_length(&head.headers, limit)?;
         let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
         let key_id = key_id.as_deref().unwrap_or_default();
+        let turn = session::turn_of(&route, &head.headers);
+        let reader = session::Reader { route: &route, snapshot: &snapshot, key_id, turn: turn.as_ref() };
         let context_window = context_window(&head.headers);
-        let wanted = models::Wanted::of(&head.method, parsed.inner);
+        let wanted = models::Wanted::of(&head.method, parsed.inner, route.models.is_some());
         if context_window.is_err() || wanted.is_some() {
             // No body is read, so the session is what the headers say.
-            self.routed.session = session::identify(&route, &snapshot, &head.headers, &[], key_id).session;
+            self.routed.session = reader.identify(&head.headers, &[]).session;
         }
         let context_window = context_window?;
         if let Some(wanted) = wanted {
             // Nobody reads a body that comes all the same.
             drop((snapshot, incoming));
+            if let Some(models) = &route.models {
+                return models::stated(models, &wanted).map(Reply::Own);
+            }
             headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, 0);
             let question = models::Question::new(wanted, context_window, &uri, head.headers);
             return models::answer(self.proxy, &route, &question).await.map(Reply::Own);
         }
         let mut ask = Ask {
-            route: route.name.clone(),
-            model: String::new(),
-            fingerprint: None,
-            key_id: key_id.to_owned(),
-            body_bytes: 0,
-            stream: false,
+            turn: turn.as_ref().map_or(0, |turn| turn.turn),
             context_tokens: context_window.unwrap_or(0),
-            tried: Vec::new(),
-            queue_timeout: route.options.queue_timeout,
-            waited: Duration::ZERO,
+            ..Ask::new(route.name.clone(), key_id, route.options.queue_timeout)
         };
         // 3. Whose turn it is. A body that takes time occupies a slot for that time.
         let intake = Intake::new(incoming, limit, self.proxy.config.body_timeout);
         let taken_in = self.take_in(intake, &mut ask).await;
         if taken_in.is_err() {
-            self.routed.session = session::identify(&route, &snapshot, &head.headers, &[], key_id).session;
+            self.routed.session = reader.identify(&head.headers, &[]).session;
         }
         let (body, reservation) = taken_in?;
-        let identity = session::identify(&route, &snapshot, &head.headers, &body, key_id);
-        drop(snapshot);
+        let identity = reader.identify(&head.headers, &body);
+        drop((snapshot, turn));
         ask.model = identity.model;
-        ask.fingerprint = identity.session.as_ref().map(|session| session.fingerprint);
+        ask.fingerprint = identity.session.as_ref().and_then(|session| session.fingerprint);
+        ask.placement = identity.placement;
         ask.body_bytes = body.len() as u64;
         ask.stream = identity.stream;
         if identity.session.is_none() {
@@ -280,7 +300,7 @@ impl Exchange<'_> {
             let backend = route.backend(&lease.backend);
             self.tally.queued(lease.queued);
             route.metrics.granted(lease.mode);
-            self.routed.choice = Some(Choice { mode: lease.mode, peer: backend.peer, retries: failed });
+            self.routed.choice = Some(Choice { mode: lease.mode, peer: backend.peer.clone(), retries: failed });
             let target = Target {
                 backend: &lease.backend,
                 host: &backend.host,
@@ -289,16 +309,18 @@ impl Exchange<'_> {
                 connect_timeout: route.options.connect_timeout,
             };
             let sent = outbound.send(&self.proxy.pool, target, &mut silence, &self.proxy.metrics).await;
+            let sampler =
+                sent.as_ref().ok().and_then(|(answer, _)| Sampler::of(answer, &route.options, &backend.metrics));
             let failure = match &sent {
                 Ok((response, _)) if response.status().is_server_error() => Failure::Status(response.status().as_u16()),
-                Ok(_) => return Answer::new(sent, Some(lease), silence),
+                Ok(_) => return Answer::new(sent, Some(lease), silence, sampler),
                 Err(failure) => *failure,
             };
             failed += 1;
             let may_retry = route.options.retry_on.covers(failure) && route.options.max_more_tries.allows(failed);
             if !may_retry {
                 return match sent {
-                    Ok(_) => Answer::new(sent, Some(lease), silence),
+                    Ok(_) => Answer::new(sent, Some(lease), silence, sampler),
                     Err(failure) => {
                         lease.failed(failure);
                         Err(error_of(failure))
@@ -312,7 +334,7 @@ impl Exchange<'_> {
                     lease = next;
                 }
                 // There is nothing better than what is at hand.
-                Err(refused) if is_no_better(refused.gate) => return Answer::new(sent, None, silence),
+                Err(refused) if is_no_better(refused.gate) => return Answer::new(sent, None, silence, sampler),
                 Err(refused) => return Err(Error::Refused(refused)),
             }
         }
@@ -324,17 +346,26 @@ impl Answer {
         sent: Result<(Response<Incoming>, Box<Conn>), Failure>,
         lease: Option<Lease>,
         silence: Silence,
+        sampler: Option<Sampler>,
     ) -> Result<Self, Error> {
         let (response, conn) = sent.map_err(error_of)?;
-        Ok(Self { response, conn, lease, silence })
+        Ok(Self { response, conn, lease, silence, sampler })
     }
 }
 
 /// A refused transfer that leaves the client with the backend's own failure.
 fn is_no_better(gate: Gate) -> bool {
     match gate {
-        Gate::NoMoreBackends | Gate::NoBackend | Gate::ContextWindow | Gate::ControlPlaneUnavailable => true,
-        Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull => false,
+        // A model that is gone by now was there when the request came: it is no client's mistake.
+        Gate::NoMoreBackends
+        | Gate::NoBackend
+        | Gate::ContextWindow
+        | Gate::ControlPlaneUnavailable
+        | Gate::UnknownModel => true,
+        // What a client that comes again later gets past. Latency gates are not asked on transfers.
+        Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::Ttft | Gate::Tps => {
+            false
+        }
     }
 }
 

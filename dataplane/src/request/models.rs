@@ -1,7 +1,7 @@
-//! `GET|HEAD /v1/models` and `/v1/models/{id}`: the router's own answer, the union over the pool's admitted backends
-//! (gateway.md §7, conventions §2).
+//! `GET|HEAD /v1/models` and `/v1/models/{id}`: the router's own answer. On a route with a pool per model, the models that it
+//! has pools for ([`stated`]); else the union over the pool's admitted backends (gateway.md §7, conventions §2).
 //!
-//! All are asked at once, without a lease: engines answer this without the GPU, as they answer probes. Each has the route's
+//! All of these are asked at once, without a lease: engines answer this without the GPU, as they answer probes. Each has the route's
 //! `health_timeout` for its whole answer, so a backend that is dead or mute costs its own models and no more time than
 //! that. Dropping the future closes what is still open.
 
@@ -22,6 +22,7 @@ use router_policy::body::models::{ModelList, Union};
 use router_policy::ids::RouteName;
 use router_policy::refusal::Gate;
 use router_policy::retry::Failure;
+use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::Error;
@@ -68,8 +69,12 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// `path` has no route prefix. `None`: a request that is proxied like any other.
-    pub(crate) fn of(method: &Method, path: &str) -> Option<Self> {
+    /// `path` has no route prefix. `None`: a request that is proxied like any other. A route that has a pool per model has no
+    /// backend for the list, whatever the method (routing.md §6).
+    pub(crate) fn of(method: &Method, path: &str, is_by_model: bool) -> Option<Self> {
+        if is_by_model && path == PATH {
+            return Some(Self::List);
+        }
         if !matches!(*method, Method::GET | Method::HEAD) {
             return None;
         }
@@ -80,6 +85,25 @@ impl Wanted {
         let id = percent_decode_str(rest.strip_prefix('/')?).decode_utf8();
         Some(Self::Model(id.ok().map(std::borrow::Cow::into_owned)))
     }
+}
+
+/// The answer of a route that has a pool per model: no backend is asked (routing.md §7).
+pub(crate) fn stated(models: &[String], wanted: &Wanted) -> Result<Response<Full<Bytes>>, Error> {
+    let object = |id: &String| json!({"id": id, "object": "model"});
+    let json = match wanted {
+        Wanted::List => json!({"object": "list", "data": models.iter().map(object).collect::<Vec<_>>()}),
+        Wanted::Model(id) => {
+            let found = id.as_ref().filter(|id| models.binary_search(id).is_ok());
+            object(found.ok_or(Error::ModelNotFound)?)
+        }
+    };
+    Ok(answered(json.to_string()))
+}
+
+fn answered(json: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(json)));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// A client's question, ready for backends.
@@ -142,9 +166,7 @@ pub(crate) async fn answer(
         Wanted::List => union.list(),
         Wanted::Model(id) => id.as_deref().and_then(|id| union.model(id)).ok_or(Error::ModelNotFound)?,
     };
-    let mut response = Response::new(Full::new(Bytes::from(json)));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    Ok(answered(json))
 }
 
 /// The backends that a request of this client could go to, in the order of the route.
@@ -213,7 +235,7 @@ mod tests {
 
     #[test]
     fn which_requests_the_router_answers() {
-        let get = |path| Wanted::of(&Method::GET, path);
+        let get = |path| Wanted::of(&Method::GET, path, false);
         let model = |id: &str| Some(Wanted::Model(Some(id.to_owned())));
         assert_eq!(get("/v1/models"), Some(Wanted::List));
         assert_eq!(get("/v1/models/"), Some(Wanted::List));
@@ -222,7 +244,7 @@ mod tests {
         assert_eq!(get("/v1/models/org%2Fa"), model("org/a"));
         assert_eq!(get("/v1/models/%C3%BC+%"), model("ü+%"));
         assert_eq!(get("/v1/models/%FF"), Some(Wanted::Model(None)));
-        assert_eq!(Wanted::of(&Method::HEAD, "/v1/models"), Some(Wanted::List));
+        assert_eq!(Wanted::of(&Method::HEAD, "/v1/models", false), Some(Wanted::List));
         for (method, path) in [
             (Method::POST, "/v1/models"),
             (Method::DELETE, "/v1/models/a"),
@@ -230,7 +252,9 @@ mod tests {
             (Method::GET, "/v1/model"),
             (Method::GET, "/v1/chat/completions"),
         ] {
-            assert_eq!(Wanted::of(&method, path), None, "{method} {path}");
+            assert_eq!(Wanted::of(&method, path, false), None, "{method} {path}");
+            let by_model = (method == Method::POST).then_some(Wanted::List);
+            assert_eq!(Wanted::of(&method, path, true), by_model, "{method} {path}");
         }
     }
 

@@ -38,7 +38,8 @@ impl Routed {
         match &self.session {
             Some(session) => {
                 // Sixteen hexadecimal digits are always a header value.
-                if let Ok(short) = HeaderValue::try_from(session.fingerprint.short()) {
+                let short = session.fingerprint.and_then(|name| HeaderValue::try_from(name.short()).ok());
+                if let Some(short) = short {
                     headers.insert(SESSION, short);
                 }
                 headers.insert(SOURCE, session.source.clone());

@@ -165,7 +165,7 @@ async fn serve(
     let has_asked = AtomicBool::new(false);
     let service = service_fn(|request: Request<Incoming>| {
         has_asked.store(true, Ordering::Relaxed);
-        handle(Arc::clone(&proxy), client_ip.clone(), request)
+        handle(Arc::clone(&proxy), from.ip(), client_ip.clone(), request)
     });
     let mut connection =
         pin!(server.serve_connection(TokioIo::new(Stall::new(socket, proxy.config.read_timeout)), service));

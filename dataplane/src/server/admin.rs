@@ -1,8 +1,11 @@
-//! The admin port: `/healthz`, `/readyz`, `/metrics`. Answers until the very end of a shutdown.
+//! The admin port: `/healthz`, `/readyz`, `/metrics`, and the routes' pages `/<route>/_…`. Answers until the very end of a shutdown.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -10,16 +13,12 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::readiness::Readiness;
-use crate::metrics::Metrics;
+use crate::request::handle::Proxy;
+use crate::request::page;
 
 /// Serves until `stop`.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    readiness: Arc<Readiness>,
-    metrics: Arc<Metrics>,
-    stop: CancellationToken,
-) {
+pub(crate) async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stop: CancellationToken) {
+    let (readiness, metrics) = (Arc::clone(&proxy.readiness), Arc::clone(&proxy.metrics));
     let readyz = move || async move {
         match readiness.check() {
             Ok(()) => json(StatusCode::OK, r#"{"status":"ok"}"#),
@@ -30,10 +29,16 @@ pub(crate) async fn serve(
         ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.encode())
             .into_response()
     };
+    let pages = move |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request| async move {
+        let is_local = page::is_local(peer.ip(), request.headers());
+        Box::pin(page::answer(&proxy, is_local, request)).await.map(Body::new)
+    };
     let app = Router::new()
         .route("/healthz", get(|| async { json(StatusCode::OK, r#"{"status":"ok"}"#) }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(exposition));
+        .route("/metrics", get(exposition))
+        .fallback(pages)
+        .into_make_service_with_connect_info::<SocketAddr>();
     // Dropped rather than drained: an open keep-alive connection of a scraper must not hold up the process.
     let serving = std::future::IntoFuture::into_future(axum::serve(listener, app));
     if let Some(Err(error)) = stop.run_until_cancelled(serving).await {

@@ -42,6 +42,8 @@ struct State {
     is_open: bool,
     welcomes: bool,
     last_metadata: Option<String>,
+    /// What pages are answered with; `None`: no answer.
+    page: Option<v1::PageReply>,
 }
 
 #[derive(Clone)]
@@ -49,6 +51,7 @@ struct Service {
     state: Arc<Mutex<State>>,
     ops: UnboundedSender<v1::ClientOp>,
     refused: watch::Sender<Option<v1::Hello>>,
+    pages: UnboundedSender<(v1::PageRequest, Option<String>)>,
     tasks: TaskTracker,
 }
 
@@ -58,6 +61,7 @@ pub(super) struct Control {
     ops: UnboundedReceiver<v1::ClientOp>,
     /// The last Hello that came while no streams were taken.
     refused: watch::Receiver<Option<v1::Hello>>,
+    pages: UnboundedReceiver<(v1::PageRequest, Option<String>)>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -83,12 +87,20 @@ impl Control {
             is_open: true,
             welcomes: true,
             last_metadata: None,
+            page: None,
         }));
         let (sender, ops) = mpsc::unbounded_channel();
         let (sender_refused, refused) = watch::channel(None);
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
-        let service = Service { state: Arc::clone(&state), ops: sender, refused: sender_refused, tasks: tasks.clone() };
+        let (sender_pages, pages) = mpsc::unbounded_channel();
+        let service = Service {
+            state: Arc::clone(&state),
+            ops: sender,
+            refused: sender_refused,
+            pages: sender_pages,
+            tasks: tasks.clone(),
+        };
         let stopped = stop.clone();
         tasks.spawn(async move {
             let incoming = tonic::transport::server::TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -97,7 +109,7 @@ impl Control {
                 .serve_with_incoming(incoming);
             stopped.run_until_cancelled(serving).await
         });
-        Self { addr, state, ops, refused, tasks, stop }
+        Self { addr, state, ops, refused, pages, tasks, stop }
     }
 
     pub(super) fn answers(&self, answers: Answers) {
@@ -126,6 +138,27 @@ impl Control {
     pub(super) fn send(&self, op: u64, kind: ServerKind) {
         let batch = v1::ServerBatch { ops: vec![v1::ServerOp { op, kind: Some(kind) }] };
         self.state.lock().link.as_ref().unwrap().send(Ok(batch)).unwrap();
+    }
+
+    /// Answers pages with this JSON from now on.
+    pub(super) fn page(&self, http_status: u32, json: &str, active_level: &str) {
+        let (json, active_level) = (json.to_owned(), active_level.to_owned());
+        self.state.lock().page = Some(v1::PageReply { http_status, json, active_level });
+    }
+
+    /// Answers no page any more.
+    pub(super) fn no_pages(&self) {
+        self.state.lock().page = None;
+    }
+
+    /// What was asked for, with the replica's token.
+    pub(super) async fn page_asked(&mut self) -> (v1::PageRequest, Option<String>) {
+        soon("a page asked for", self.pages.recv()).await.unwrap()
+    }
+
+    /// Whether nothing was asked for that is not read yet.
+    pub(super) fn no_page_asked(&mut self) -> bool {
+        self.pages.try_recv().is_err()
     }
 
     /// Sends a delta to all who watch, and to those who come later as part of the whole.
@@ -203,6 +236,13 @@ impl Control {
         }
     }
 
+    pub(super) async fn first_chunk(&mut self) -> v1::FirstChunk {
+        match self.next().await.1 {
+            Kind::FirstChunk(first_chunk) => first_chunk,
+            other => panic!("FirstChunk expected, got {other:?}"),
+        }
+    }
+
     /// Waits until a heartbeat has come: whatever was sent before it has been read.
     pub(super) async fn heartbeat(&mut self) -> Vec<Kind> {
         let mut before = Vec::new();
@@ -235,7 +275,7 @@ pub(super) fn granted(lease: u64, backend: &str) -> ServerKind {
 /// A default route with these options.
 pub(super) fn route(name: &str, options: &[(&str, &str)]) -> v1::Route {
     let options = options.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-    v1::Route { name: name.to_owned(), is_default: true, options, backends: Vec::new() }
+    v1::Route { name: name.to_owned(), is_default: true, options, ..Default::default() }
 }
 
 impl State {
@@ -318,6 +358,16 @@ impl Coordinator for Service {
             }
         });
         Ok(Response::new(Box::pin(UnboundedReceiverStream::new(answers))))
+    }
+
+    async fn page(&self, request: Request<v1::PageRequest>) -> Result<Response<v1::PageReply>, Status> {
+        let token = request.metadata().get("authorization").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let _ = self.pages.send((request.into_inner(), token));
+        let reply = self.state.lock().page.clone();
+        match reply {
+            Some(reply) => Ok(Response::new(reply)),
+            None => std::future::pending().await,
+        }
     }
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {

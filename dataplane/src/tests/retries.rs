@@ -125,6 +125,7 @@ async fn a_transfer_that_meets_a_full_pool_is_that_refusal() {
         detail: "full".into(),
         in_flight: 8,
         limit: 8,
+        ..Default::default()
     }));
     control.send(op, super::control::granted(7, &dead));
     let response = client.message().await;

@@ -39,6 +39,9 @@ async fn each_chunk_arrives_before_the_next_is_sent() {
         chunk(&mut upstream, text).await;
         // Same chunk, same size: neither held back nor merged.
         assert_eq!(client.until(&format!("{text}\r\n")).await, format!("{:X}\r\n{text}\r\n", text.len()));
+        if text.contains("\"a\"") {
+            control.first_chunk().await;
+        }
         assert!(control.unread().is_empty());
     }
     upstream.write("0\r\n\r\n").await;
@@ -59,6 +62,7 @@ async fn a_client_that_leaves_closes_the_upstream_and_gives_the_lease_back_once(
     drop(client);
     upstream.closed().await;
     assert!(left.elapsed() < Duration::from_millis(100), "{:?}", left.elapsed());
+    control.first_chunk().await;
     let release = control.release().await;
     assert_eq!((release.lease, release.outcome()), (100, v1::Outcome::ClientGone));
     control.heartbeat().await;
@@ -92,6 +96,7 @@ async fn a_stream_that_breaks_never_ends_cleanly() {
     drop(upstream);
     let rest = client.rest().await;
     assert!(rest.is_empty(), "no last chunk: {:?}", String::from_utf8_lossy(&rest));
+    control.first_chunk().await;
     assert_eq!(control.release().await.outcome(), v1::Outcome::StreamBroken);
 }
 
@@ -137,6 +142,7 @@ async fn a_silent_stream_is_ended_and_a_slow_one_is_not() {
     let silent = Instant::now();
     assert!(client.rest().await.is_empty());
     assert!(silent.elapsed() >= Duration::from_millis(250), "{:?}", silent.elapsed());
+    control.first_chunk().await;
     assert_eq!(control.release().await.outcome(), v1::Outcome::Timeout);
     upstream.closed().await;
 }

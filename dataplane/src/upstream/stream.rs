@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::client::{Conn, Pool};
+use super::sample::Sampler;
 use crate::coordinate::Lease;
 use crate::coordinate::lease::Outcome;
 use crate::request::tally::Tally;
@@ -71,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) lease: Option<Lease>,
     pub(crate) silence: Silence,
     pub(crate) tally: Tally,
+    pub(crate) sampler: Option<Sampler>,
     /// [`Outcome::Complete`], or what a backend's error that is passed on counts as.
     pub(crate) outcome: Outcome,
 }
@@ -83,7 +85,7 @@ pub(crate) struct UpstreamBody {
     open: Option<Open>,
     pool: Arc<Pool>,
     silence: Silence,
-    first_byte: Option<Instant>,
+    first_byte: Option<FirstByte>,
     /// Bytes still to come, when the backend stated a length.
     remaining: Option<u64>,
     /// Told whether the client or the backend is waited for.
@@ -95,7 +97,28 @@ struct Open {
     conn: Box<Conn>,
     lease: Option<Lease>,
     tally: Tally,
+    sampler: Option<Sampler>,
     outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct FirstByte {
+    at: Instant,
+    /// Since the request's head, queue time left out.
+    ttft: Duration,
+}
+
+impl Open {
+    fn first_byte(&mut self) -> FirstByte {
+        let ttft = self.tally.first_byte();
+        if let Some(lease) = &mut self.lease {
+            lease.first_byte_after(ttft);
+        }
+        if let Some(sampler) = &self.sampler {
+            sampler.begins(ttft, self.lease.as_ref());
+        }
+        FirstByte { at: Instant::now(), ttft }
+    }
 }
 
 impl UpstreamBody {
@@ -105,7 +128,13 @@ impl UpstreamBody {
         let has_ended = parts.incoming.is_end_stream();
         let mut body = Self {
             incoming: parts.incoming,
-            open: Some(Open { conn: parts.conn, lease: parts.lease, tally: parts.tally, outcome: parts.outcome }),
+            open: Some(Open {
+                conn: parts.conn,
+                lease: parts.lease,
+                tally: parts.tally,
+                sampler: parts.sampler,
+                outcome: parts.outcome,
+            }),
             pool: parts.pool,
             silence: parts.silence,
             first_byte: None,
@@ -120,14 +149,22 @@ impl UpstreamBody {
 
     fn complete(&mut self, cx: &mut Context<'_>) {
         if let Some(mut open) = self.open.take() {
+            let times = self.first_byte.map(|first| (first.ttft, first.at.elapsed()));
+            let sample = open.sampler.take().map(Sampler::end);
             // The lease first: the slot is free before the client can know that the answer is whole.
             if let Some(mut lease) = open.lease.take() {
-                if let Some(first_byte) = self.first_byte {
-                    lease.decoded_for(first_byte.elapsed());
+                if let Some((_, decode)) = times {
+                    lease.decoded_for(decode);
+                }
+                if let Some(sample) = &sample {
+                    lease.used(sample.usage);
                 }
                 lease.end(open.outcome);
             }
             self.pool.give(open.conn, cx);
+            if let (Some(sample), Some((ttft, decode))) = (sample, times) {
+                sample.count(ttft, decode);
+            }
         }
     }
 
@@ -149,13 +186,12 @@ impl UpstreamBody {
     fn passed(&mut self, chunk: &Bytes, cx: &mut Context<'_>) {
         self.silence.broken();
         self.awaits_client(true);
-        if self.first_byte.is_none()
-            && let Some(open) = &mut self.open
-        {
-            self.first_byte = Some(Instant::now());
-            let ttft = open.tally.first_byte();
-            if let Some(lease) = &mut open.lease {
-                lease.first_byte_after(ttft);
+        if let Some(open) = &mut self.open {
+            if self.first_byte.is_none() && !chunk.is_empty() {
+                self.first_byte = Some(open.first_byte());
+            }
+            if let Some(sampler) = &mut open.sampler {
+                sampler.saw(chunk);
             }
         }
         if let Some(remaining) = &mut self.remaining {

@@ -75,7 +75,9 @@ pub fn decide(pool: &PoolView<'_>, ask: &Ask<'_>) -> Decision {
     };
     let slack = Slack::of(pool);
     let room = Room { pool, ask, slack: &slack, load: &load };
-    if ask.is_retry() || load.is_below_ceiling(pool, ask.share) {
+    // Who changes its backend at once has just given its slot back; who had to wait for that has given it to others.
+    let keeps_slot = ask.is_retry() && !ask.is_queued;
+    if keeps_slot || load.is_below_ceiling(pool, ask.share) {
         if let Some(slot) = home.filter(|slot| room.is_of(active, *slot) && room.can_take(*slot)) {
             return grant(slot, Pick::LeastLoaded, false);
         }

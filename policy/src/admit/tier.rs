@@ -26,6 +26,8 @@ pub(super) struct Load {
     in_flight: u32,
     /// The same, without what a backend holds above a limit that was lowered: that keeps nobody from another's free slot.
     within_limits: u32,
+    /// What the adaptive limit is measured against: the same backends whatever their windows, and every claim.
+    in_tier: u32,
     limit: u32,
 }
 
@@ -33,16 +35,29 @@ impl Load {
     pub(super) fn of(pool: &PoolView<'_>, ask: &Ask<'_>) -> Self {
         let active = pool.active_tier(ask.context_tokens);
         // A claim of a route with a pool per model may be for any of them.
-        let claimed = if pool.is_by_model { 0 } else { pool.claimed(ask.context_tokens) };
-        let mut load =
-            Self { active, admitted: 0, healthy: 0, untried: 0, in_flight: claimed, within_limits: claimed, limit: 0 };
+        let claimed = |context_tokens| if pool.is_by_model { 0 } else { pool.claimed(context_tokens) };
+        let (in_flight, in_tier) = (claimed(ask.context_tokens), claimed(0));
+        let mut load = Self {
+            active,
+            admitted: 0,
+            healthy: 0,
+            untried: 0,
+            in_flight,
+            within_limits: in_flight,
+            in_tier,
+            limit: 0,
+        };
         for (slot, backend) in pool.members() {
             load.admitted += u32::from(backend.is_admitted);
+            let is_candidate = pool.crosses_tiers || active == Some(backend.priority);
+            if is_candidate && backend.is_admitted {
+                load.in_tier = load.in_tier.saturating_add(backend.in_flight);
+            }
             if !ask.suits(backend) {
                 continue;
             }
             load.healthy += u32::from(active == Some(backend.priority));
-            if pool.crosses_tiers || active == Some(backend.priority) {
+            if is_candidate {
                 load.untried += u32::from(may_try(pool, ask, active, slot, backend));
                 load.in_flight = load.in_flight.saturating_add(backend.in_flight);
                 load.within_limits = load.within_limits.saturating_add(backend.in_flight.min(backend.limit));
@@ -56,7 +71,7 @@ impl Load {
     pub(super) fn is_below_ceiling(&self, pool: &PoolView<'_>, share: f64) -> bool {
         let is_below = |in_flight: u32, limit: f64| f64::from(in_flight) < limit * pool.factor * share;
         is_below(self.within_limits, f64::from(self.limit))
-            && pool.adaptive.is_none_or(|adaptive| is_below(self.in_flight, adaptive))
+            && pool.adaptive.is_none_or(|adaptive| is_below(self.in_tier, adaptive))
     }
 
     /// The refusal when no backend suits.

@@ -46,6 +46,7 @@ impl BackendView {
 
 /// A pool, as a decision sees it: all backends of a route, or those of one model.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one rule of the route, on or off")]
 pub struct PoolView<'a> {
     /// Every backend of the route, by slot.
     pub backends: &'a [BackendView],
@@ -92,8 +93,8 @@ impl PoolView<'_> {
         let slack = Slack::of(self);
         let has_room = self.members().any(|(_, backend)| backend.room() > 0 && slack.allows(backend));
         // Which tier's limit counts may depend on the window.
-        let is_one_for_all = || self.members().all(|(_, backend)| backend.context_limit.is_none());
-        has_room && !(is_one_for_all() && !Load::of(self, &Ask::default()).is_below_ceiling(self, 1.0))
+        let depends = || self.members().any(|(_, backend)| backend.context_limit.is_some());
+        has_room && (Load::of(self, &Ask::default()).is_below_ceiling(self, 1.0) || depends())
     }
 }
 

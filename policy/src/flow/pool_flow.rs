@@ -14,7 +14,7 @@ use super::metric::Metric;
 use super::options::FlowOptions;
 use super::signal::{Signal, SignalKind};
 use super::time::UnixMs;
-use super::tokens::{self, AnswerTimes, Sample};
+use super::tokens::{self, AnswerTimes, Sample, TpsBasis};
 use super::turn::{Bucket, PrioOptions};
 use super::turn_counts::TurnCounts;
 
@@ -24,6 +24,8 @@ use super::turn_counts::TurnCounts;
 pub struct Flow {
     ttft: Signal,
     tps: Signal,
+    /// Throughput by the basis that does not steer; only shown.
+    other_tps: Signal,
     ttft_gate: GateState,
     tps_gate: GateState,
     controller: Controller,
@@ -74,6 +76,7 @@ impl Default for Flow {
         Self {
             ttft: Signal::new(SignalKind::Ttft),
             tps: Signal::new(SignalKind::Tps),
+            other_tps: Signal::new(SignalKind::Tps),
             ttft_gate: GateState::default(),
             tps_gate: GateState::default(),
             controller: Controller::default(),
@@ -182,10 +185,10 @@ impl Flow {
         if !options.ttft_on {
             return;
         }
-        // Before too: the EWMA for which cold requests were held back may have expired, and this sample makes a new one.
+        // While the EWMA of before can still be seen: it may have gone below the release line or expired, with no request since
+        // to notice.
         self.release_hold(now, options);
         self.ttft.record(now, ms, &options.ttft, &options.ttft_metrics);
-        self.release_hold(now, options);
     }
 
     /// Takes a successful answer in, streamed or not.
@@ -194,6 +197,13 @@ impl Flow {
             return;
         }
         self.follow_adaptive(now, options);
+        let other = match options.tps_basis {
+            TpsBasis::Total => TpsBasis::Decode,
+            TpsBasis::Decode => TpsBasis::Total,
+        };
+        if let Sample::Tps(value) = tokens::sample(answer, options.tps_min_tokens, options.tps_min_decode, other) {
+            self.other_tps.record(now, value, &options.tps, &[Metric::tps_default(None)]);
+        }
         match tokens::sample(answer, options.tps_min_tokens, options.tps_min_decode, options.tps_basis) {
             Sample::Tps(value) => self.tps.record(now, value, &options.tps, &options.tps_metrics),
             Sample::NoUsage => {
@@ -333,6 +343,11 @@ impl Flow {
         options.tps_metrics.iter().map(view).collect()
     }
 
+    /// The smoothed slowest fifth by the basis that does not steer (rulings §3).
+    pub fn other_tps(&self, now: UnixMs, options: &FlowOptions) -> Option<f64> {
+        self.other_tps.ewma(&Metric::tps_default(None).name, now, &options.tps)
+    }
+
     /// Answers without a token count; starts from 0 again `tps.ttl` after its first.
     pub fn no_usage(&self, now: UnixMs, options: &FlowOptions) -> u32 {
         if self.no_usage.since.is_expired(now, options.tps.ttl) { 0 } else { self.no_usage.count }
@@ -376,5 +391,7 @@ fn pressure_lasts(options: &FlowOptions) -> Option<Duration> {
 
 #[cfg(test)]
 mod priority_tests;
+#[cfg(test)]
+mod step_tests;
 #[cfg(test)]
 mod tests;

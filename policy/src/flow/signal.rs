@@ -112,12 +112,9 @@ impl Signal {
 
     fn fold(&mut self, now: UnixMs, counts: &Counts, options: &SignalOptions, metrics: &[Metric]) {
         let alpha = options.weight();
+        // Made anew from the old ones: names that nobody asks for any more go, and one listed twice is moved once.
         let mut ewmas = BTreeMap::new();
         for metric in metrics {
-            // A name that is listed twice has one EWMA, which a window moves once.
-            if ewmas.contains_key(&metric.name) {
-                continue;
-            }
             let ewma = match counts.value(metric.statistic, self.kind.bounds()) {
                 None => self.ewmas.get(&metric.name).copied(),
                 Some(value) => {
@@ -130,7 +127,6 @@ impl Signal {
                 ewmas.insert(metric.name.clone(), ewma);
             }
         }
-        // Names that nobody asks for any more go.
         self.ewmas = ewmas;
     }
 

@@ -84,6 +84,7 @@ pub type OptionSet = BTreeMap<&'static str, Value>;
 /// Every option's effective value. Field names are option names; units are in the types.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each field is the catalogue's option of that name, described there")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct RouteOptions {
     pub affinity: Affinity,
     pub session_sources: SourceList,

@@ -67,6 +67,8 @@ pub struct Search<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceList {
     sources: Vec<Source>,
+    /// How many of them stand up to and with the last header.
+    headers_end: usize,
     reads_body: bool,
 }
 
@@ -74,12 +76,15 @@ impl SourceList {
     /// From the option's words, with extra headers after the last header source.
     pub fn new(words: &[&'static str], extra_headers: &[String]) -> Self {
         let mut sources: Vec<Source> = words.iter().filter_map(|word| Source::from_word(word)).collect();
-        let after_headers =
-            sources.iter().rposition(|source| matches!(source, Source::Header { .. })).map_or(0, |at| at + 1);
+        let after_headers = |sources: &[Source]| {
+            sources.iter().rposition(|source| matches!(source, Source::Header { .. })).map_or(0, |at| at + 1)
+        };
         let extra = extra_headers.iter().filter_map(|name| Source::header(name));
-        sources.splice(after_headers..after_headers, extra);
+        let at = after_headers(&sources);
+        sources.splice(at..at, extra);
+        let headers_end = after_headers(&sources);
         let reads_body = sources.iter().any(|source| !matches!(source, Source::Header { .. }));
-        Self { sources, reads_body }
+        Self { sources, headers_end, reads_body }
     }
 
     /// Whether any source is in the body.
@@ -102,8 +107,20 @@ impl SourceList {
 
     /// Looks through the sources in order.
     pub fn search<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Search<'a> {
+        self.search_with(headers, body, None)
+    }
+
+    /// The same, with an id that was found elsewhere (the session priority header's) as one more source, right after the
+    /// headers.
+    pub fn search_with<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        body: Option<&Peek<'a>>,
+        given: Option<Found<'a>>,
+    ) -> Search<'a> {
         let mut too_long = 0;
-        let found = self.sources.iter().find_map(|source| {
+        let (first, rest) = self.sources.split_at_checked(self.headers_end).unwrap_or((&self.sources, &[]));
+        let mut look = |source: &'a Source| {
             let found = source.read(headers, body).filter(|found| !is_blank(&found.id))?;
             // A message is of any length: it is no id.
             let is_id = *source != Source::FirstUserMessage;
@@ -112,7 +129,8 @@ impl SourceList {
                 return None;
             }
             Some(found)
-        });
+        };
+        let found = first.iter().find_map(&mut look).or(given).or_else(|| rest.iter().find_map(&mut look));
         Search { found, too_long }
     }
 }

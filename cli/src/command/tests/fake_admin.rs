@@ -12,7 +12,7 @@ use router_policy::option::resolved::effective;
 use router_policy::route::diff::diff_route;
 use router_policy::route::raw::document_json;
 use router_policy::route::validate::{parse_backend, parse_option};
-use router_policy::route::{RouteSpec, parse_document};
+use router_policy::route::{Priority, RouteSpec, parse_document};
 use router_proto::v1;
 use router_proto::v1::admin_server::{Admin, AdminServer};
 use serde_json::{Map, Value as Json};
@@ -35,6 +35,15 @@ pub(crate) struct State {
     pub(crate) revoke_note: String,
     pub(crate) files: Vec<v1::FileState>,
     pub(crate) sessions: Vec<v1::SessionState>,
+    /// Of every route.
+    pub(crate) toggles: Vec<v1::ToggleState>,
+    /// Told when one is set.
+    pub(crate) toggle_note: String,
+    /// Of every route.
+    pub(crate) pools: Vec<v1::PoolState>,
+    /// The answer to every `explain`, and what was last asked.
+    pub(crate) explained: v1::ExplainReply,
+    pub(crate) asked: v1::ExplainRequest,
     /// `authorization` of the last call.
     pub(crate) authorization: Option<String>,
 }
@@ -93,6 +102,8 @@ impl State {
                 ban_left_ms: self.bans.get(backend.id.as_str()).copied().unwrap_or(0),
                 in_flight: self.in_flight.get(backend.id.as_str()).copied().unwrap_or(0),
                 limit: backend.max_concurrency.unwrap_or(route.options().max_concurrency),
+                priority_thousandths: backend.priority.thousandths(),
+                models: backend.models.clone(),
                 ..Default::default()
             });
             states.collect::<Vec<_>>()
@@ -119,6 +130,8 @@ impl State {
                 .map(|(name, value, is_set)| v1::OptionState { name: name.to_owned(), value, is_set })
                 .collect(),
             backends: self.backends(&v1::BackendSelector { route: route.name.to_string(), ..Default::default() }),
+            toggles: self.toggles.clone(),
+            pools: self.pools.clone(),
             ..Default::default()
         }
     }
@@ -205,6 +218,24 @@ impl Admin for Fake {
         Ok(Response::new(v1::SetRouteReply { fields: state.store(route) }))
     }
 
+    async fn set_toggle(&self, request: Request<v1::SetToggleRequest>) -> Reply<v1::SetToggleReply> {
+        let (mut state, request) = (self.state(), request.into_inner());
+        state.route(&request.route)?;
+        state.toggles.retain(|one| (&one.name, &one.model) != (&request.name, &request.model));
+        if !request.reset {
+            let v1::SetToggleRequest { name, model, value, ttl_ms, .. } = request;
+            state.toggles.push(v1::ToggleState { name, model, value, left_ms: ttl_ms });
+        }
+        Ok(Response::new(v1::SetToggleReply { toggles: state.toggles.clone(), note: state.toggle_note.clone() }))
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Reply<v1::ExplainReply> {
+        let mut state = self.state();
+        state.asked = request.into_inner();
+        state.route(&state.asked.route)?;
+        Ok(Response::new(state.explained.clone()))
+    }
+
     async fn add_backend(&self, request: Request<v1::AddBackendRequest>) -> Reply<v1::AddBackendReply> {
         let (mut state, request) = (self.state(), request.into_inner());
         let mut route = state.route(&request.route)?;
@@ -222,6 +253,8 @@ impl Admin for Fake {
             .ok_or_else(|| Status::not_found(format!("backend {} of route {}", wanted.address, request.route)))?;
         backend.max_concurrency = wanted.max_concurrency.or(backend.max_concurrency);
         backend.name = wanted.name.or(backend.name.take());
+        backend.priority = wanted.priority_thousandths.map_or(backend.priority, Priority::from_thousandths);
+        backend.models = wanted.models.map_or(std::mem::take(&mut backend.models), |models| models.names);
         Ok(Response::new(v1::SetBackendReply { fields: state.store(route) }))
     }
 

@@ -1,8 +1,11 @@
-//! Random runs against what must be true from outside: no interleaving exceeds a limit, loses a waiter or splits a session.
+//! Random runs against what must be true from outside: no interleaving exceeds a limit, loses a waiter or splits a session,
+//! whatever tiers, models, turns and switches the route has.
 
 use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
+use router_policy::health::round::Probe;
+use router_policy::toggle::{Toggle, ToggleKey, Toggles};
 
 use super::*;
 
@@ -11,6 +14,20 @@ const MAX_SESSIONS: usize = 4;
 const MAX_WAITING: u32 = 4;
 /// In tokens.
 const WIDE: u64 = 100;
+const BACKENDS: usize = 4;
+/// The adaptive limit: without samples it stays where it starts.
+const ADAPTIVE: u32 = 5;
+
+/// What kind of route a run is on.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "every combination is tried")]
+struct Shape {
+    has_tiers: bool,
+    crosses: bool,
+    is_by_model: bool,
+    is_adaptive: bool,
+    ranks_turns: bool,
+}
 
 /// One step of a random run.
 #[derive(Debug, Clone)]
@@ -18,6 +35,8 @@ enum Step {
     Acquire {
         session: Option<u8>,
         replica: bool,
+        turn: u32,
+        model: bool,
     },
     /// A body starts to come in; a wide one needs the window that only the first backend has.
     Reserve {
@@ -28,6 +47,7 @@ enum Step {
     Place {
         pick: usize,
         session: Option<u8>,
+        model: bool,
     },
     Cancel(usize),
     Release(usize),
@@ -39,104 +59,163 @@ enum Step {
         at: usize,
         on: bool,
     },
+    Ban {
+        at: usize,
+        on: bool,
+    },
     Probe {
         at: usize,
         good: bool,
     },
     DropReplica(bool),
+    /// It comes back and says what it holds.
+    Hello(bool),
     Limit(u32),
     Tick(u64),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
+    let session = || proptest::option::of(0_u8..6);
     prop_oneof![
-        8 => (proptest::option::of(0_u8..6), any::<bool>()).prop_map(|(session, replica)| Step::Acquire { session, replica }),
+        8 => (session(), any::<bool>(), 0_u32..40, any::<bool>())
+            .prop_map(|(session, replica, turn, model)| Step::Acquire { session, replica, turn, model }),
         3 => any::<(bool, bool)>().prop_map(|(replica, is_wide)| Step::Reserve { replica, is_wide }),
-        3 => (any::<usize>(), proptest::option::of(0_u8..6)).prop_map(|(pick, session)| Step::Place { pick, session }),
+        3 => (any::<usize>(), session(), any::<bool>())
+            .prop_map(|(pick, session, model)| Step::Place { pick, session, model }),
         2 => any::<usize>().prop_map(Step::Cancel),
         6 => any::<usize>().prop_map(Step::Release),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(pick, is_connect)| Step::Transfer { pick, is_connect }),
-        1 => (0_usize..3, any::<bool>()).prop_map(|(at, on)| Step::Drain { at, on }),
-        2 => (0_usize..3, any::<bool>()).prop_map(|(at, good)| Step::Probe { at, good }),
+        1 => (0..BACKENDS, any::<bool>()).prop_map(|(at, on)| Step::Drain { at, on }),
+        1 => (0..BACKENDS, any::<bool>()).prop_map(|(at, on)| Step::Ban { at, on }),
+        2 => (0..BACKENDS, any::<bool>()).prop_map(|(at, good)| Step::Probe { at, good }),
         1 => any::<bool>().prop_map(Step::DropReplica),
+        1 => any::<bool>().prop_map(Step::Hello),
         1 => (1_u32..4).prop_map(Step::Limit),
         1 => (0_u64..6000).prop_map(Step::Tick),
     ]
 }
 
+prop_compose! {
+    fn any_shape()(has_tiers: bool, crosses: bool, is_by_model: bool, is_adaptive: bool, ranks_turns: bool) -> Shape {
+        Shape { has_tiers, crosses, is_by_model, is_adaptive, ranks_turns }
+    }
+}
+
+/// What an operation asked for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    session: Option<u8>,
+    replica: bool,
+    model: bool,
+    is_transfer: bool,
+}
+
+/// A lease as its holder knows it.
+#[derive(Debug, Clone)]
+struct HeldLease {
+    lease: u64,
+    /// Empty for a reservation.
+    backend: String,
+    replica: bool,
+    wanted: Wanted,
+    is_wide: bool,
+}
+
 /// What a run must look like from outside, kept by counting answers only.
-#[derive(Default)]
 struct Model {
-    held: Vec<(u64, String, bool)>,
+    shape: Shape,
+    held: Vec<HeldLease>,
     waiting: HashSet<u64>,
     answered: HashSet<u64>,
     bound: HashMap<u8, String>,
-    asked: HashMap<u64, (Option<u8>, bool)>,
+    asked: HashMap<u64, (Wanted, bool)>,
 }
 
 impl Model {
     /// Takes one of the leases whose backend suits.
-    fn take(&mut self, pick: usize, suits: impl Fn(&str) -> bool) -> Option<(u64, String, bool)> {
-        let places: Vec<usize> = (0..self.held.len()).filter(|at| suits(&self.held[*at].1)).collect();
+    fn take(&mut self, pick: usize, suits: impl Fn(&str) -> bool) -> Option<HeldLease> {
+        let places: Vec<usize> = (0..self.held.len()).filter(|at| suits(&self.held[*at].backend)).collect();
         let at = places.get(pick % places.len().max(1))?;
         Some(self.held.swap_remove(*at))
+    }
+
+    fn on(&self, name: &str) -> usize {
+        self.held.iter().filter(|held| held.backend == name).count()
     }
 
     fn hear(&mut self, op: v1::ServerOp, limit: u32) {
         assert!(self.answered.insert(op.op), "answered twice");
         assert!(self.waiting.remove(&op.op), "answered without being asked");
-        let (session, replica) = self.asked[&op.op];
+        let (wanted, is_wide) = self.asked[&op.op];
         let granted = match op.kind {
             Some(Kind::Granted(granted)) => granted,
             Some(Kind::Refused(refused)) => {
                 if refused.gate == i32::from(v1::Gate::SessionTableFull) {
-                    let session = session.expect("only a session needs a place in the table");
+                    let session = wanted.session.expect("only a session needs a place in the table");
                     assert!(!self.bound.contains_key(&session), "a full table refuses only new sessions");
                     assert_eq!(self.bound.len(), MAX_SESSIONS);
                 }
+                assert_ne!(refused.gate, i32::from(v1::Gate::UnknownModel), "both models have a backend");
                 return;
             }
             other => panic!("an answer expected, got {other:?}"),
         };
-        if let Some(session) = session {
-            let before = self.bound.insert(session, granted.backend.clone());
-            if granted.mode == i32::from(v1::Mode::Bound) {
-                assert_eq!(before.as_ref(), Some(&granted.backend), "bound means: where it was");
-            }
-            if granted.mode == i32::from(v1::Mode::New) {
-                assert_eq!(before, None, "a session is new once");
-            }
-            if granted.mode == i32::from(v1::Mode::Moved) {
-                assert!(before.is_some_and(|home| home != granted.backend), "moved means: elsewhere");
-            }
-        }
-        self.held.push((granted.lease, granted.backend.clone(), replica));
-        let load = self.held.iter().filter(|(_, on, _)| *on == granted.backend).count();
+        self.bind(wanted.session, &granted);
+        let backend = granted.backend.clone();
+        self.held.push(HeldLease { lease: granted.lease, backend, replica: wanted.replica, wanted, is_wide });
         if granted.backend.is_empty() {
-            let on = |name: String| self.held.iter().filter(|(_, on, _)| *on == name).count();
-            let room: usize = (0..3).map(|at| (limit as usize).saturating_sub(on(backend(at).to_string()))).sum();
-            assert!(on(String::new()) <= room, "more is reserved than the pool has");
+            let room: usize = (0..BACKENDS).map(|at| (limit as usize).saturating_sub(self.on(&name(at)))).sum();
+            assert!(self.on("") <= room, "more is reserved than the pool has");
             return;
         }
+        let load = self.on(&granted.backend);
         assert!(load <= limit as usize, "{load} on {} with limit {limit}", granted.backend);
+        if self.shape.is_by_model {
+            let place = (0..BACKENDS).find(|at| name(*at) == granted.backend).unwrap();
+            assert!(serves(place, wanted.model), "a backend of another model");
+        }
+    }
+
+    fn bind(&mut self, session: Option<u8>, granted: &v1::Granted) {
+        let Some(session) = session.filter(|_| !granted.backend.is_empty()) else { return };
+        let before = self.bound.insert(session, granted.backend.clone());
+        if granted.mode == i32::from(v1::Mode::Bound) {
+            assert_eq!(before.as_ref(), Some(&granted.backend), "bound means: where it was");
+        }
+        if granted.mode == i32::from(v1::Mode::New) {
+            assert_eq!(before, None, "a session is new once");
+        }
+        if granted.mode == i32::from(v1::Mode::Moved) {
+            assert!(before.is_some_and(|home| home != granted.backend), "moved means: elsewhere");
+        }
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_interleaving_exceeds_a_limit_loses_a_waiter_or_splits_a_session(steps in proptest::collection::vec(any_step(), 1..80)) {
+    fn no_interleaving_exceeds_a_limit_loses_a_waiter_or_splits_a_session(
+        shape in any_shape(),
+        steps in proptest::collection::vec(any_step(), 1..60),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        runtime.block_on(run(steps));
+        runtime.block_on(run(shape, steps));
     }
 }
 
-async fn run(steps: Vec<Step>) {
-    let bench = Bench::new(3, options(2)).await;
-    bench.pool.install(Arc::new(document(2)));
+async fn run(shape: Shape, steps: Vec<Step>) {
+    let bench = Bench::forgetful(&document(shape, 2)).await;
     let (second, second_answers) = stream("r2", 2);
-    let mut run = Run { bench, second, second_answers, model: Model::default(), limit: 2 };
+    let model = Model {
+        shape,
+        held: Vec::new(),
+        waiting: HashSet::new(),
+        answered: HashSet::new(),
+        bound: HashMap::new(),
+        asked: HashMap::new(),
+    };
+    let mut run = Run { bench, second, second_answers, model, limit: 2 };
     for step in steps {
         run.take(step).await;
         run.hear().await;
@@ -144,16 +223,35 @@ async fn run(steps: Vec<Step>) {
     }
 }
 
-fn document(limit: u32) -> RouteSpec {
-    let window = |number| if number == 0 { WIDE } else { 1 };
-    let backends: Vec<_> =
-        (0..3).map(|number| json!({"address": backend(number).to_string(), "context_limit": window(number)})).collect();
-    parse_route(&json!({"name": "chat", "options": options(limit), "backends": backends})).unwrap()
+fn name(at: usize) -> String {
+    backend(at).to_string()
 }
 
-fn options(limit: u32) -> serde_json::Value {
-    json!({"max_concurrency": limit, "max_waiting": MAX_WAITING, "health_successes": 1, "queue_timeout": "5s",
-        "max_sessions": MAX_SESSIONS, "on_full": "refuse"})
+/// The first model has all backends but the last, the second all but the first.
+fn serves(at: usize, model: bool) -> bool {
+    if model { at > 0 } else { at + 1 < BACKENDS }
+}
+
+fn document(shape: Shape, limit: u32) -> serde_json::Value {
+    let one = |at: usize| {
+        let models: Vec<&str> = [(false, "a"), (true, "b")]
+            .into_iter()
+            .filter(|(model, _)| shape.is_by_model && serves(at, *model))
+            .map(|(_, name)| name)
+            .collect();
+        let tier = if shape.has_tiers { at / 2 } else { 0 };
+        json!({"address": name(at), "context_limit": if at == 0 { WIDE } else { 1 }, "models": models, "priority": tier})
+    };
+    let backends: Vec<_> = (0..BACKENDS).map(one).collect();
+    let mut options = json!({"max_concurrency": limit, "max_waiting": MAX_WAITING, "health_successes": 1,
+        "queue_timeout": "5s", "max_sessions": MAX_SESSIONS, "on_full": "refuse", "cross_tier_fallback": shape.crosses,
+        "session_prio": shape.ranks_turns, "session_prio_r_new": 0.5});
+    if shape.is_adaptive {
+        options["adaptive_cc"] = json!(true);
+        options["tps_limit_tps"] = json!(20);
+        options["adaptive_cc_min"] = json!(ADAPTIVE);
+    }
+    json!({"name": "chat", "options": options, "backends": backends})
 }
 
 /// A pool, two replicas' streams, and what was heard on them.
@@ -171,77 +269,113 @@ impl Run {
     }
 
     /// Notes a new operation; its number.
-    fn begin(&mut self, session: Option<u8>, replica: bool) -> u64 {
+    fn begin(&mut self, wanted: Wanted, is_wide: bool) -> u64 {
         self.bench.next_op += 1;
-        self.model.asked.insert(self.bench.next_op, (session, replica));
+        self.model.asked.insert(self.bench.next_op, (wanted, is_wide));
         self.model.waiting.insert(self.bench.next_op);
         self.bench.next_op
     }
 
-    fn acquire(&mut self, asked: Asked, number: Option<u8>, replica: bool) {
-        let op = self.begin(number, replica);
-        let asked = Asked { fingerprint: number.map(session), ..asked };
-        self.bench.pool.acquire(op, asked, self.caller(replica));
+    fn acquire(&mut self, asked: Asked, wanted: Wanted) {
+        let op = self.begin(wanted, asked.context_tokens == WIDE);
+        let asked = self.complete(asked, wanted);
+        self.bench.pool.acquire(op, asked, self.caller(wanted.replica));
+    }
+
+    fn complete(&self, asked: Asked, wanted: Wanted) -> Asked {
+        let model = match (self.model.shape.is_by_model && !asked.is_reserve, wanted.model) {
+            (false, _) => "",
+            (true, false) => "a",
+            (true, true) => "b",
+        };
+        Asked { fingerprint: wanted.session.map(session), model: model.to_owned(), ..asked }
     }
 
     async fn take(&mut self, step: Step) {
         match step {
-            Step::Acquire { session, replica } => self.acquire(Asked::default(), session, replica),
+            Step::Acquire { session, replica, turn, model } => {
+                let wanted = Wanted { session, replica, model, is_transfer: false };
+                self.acquire(Asked { turn: (turn > 0).then_some(turn), ..Asked::default() }, wanted);
+            }
             Step::Reserve { replica, is_wide } => {
                 let context_tokens = if is_wide { WIDE } else { 0 };
-                self.acquire(Asked { is_reserve: true, context_tokens, ..Asked::default() }, None, replica);
+                let wanted = Wanted { session: None, replica, model: false, is_transfer: false };
+                self.acquire(Asked { is_reserve: true, context_tokens, ..Asked::default() }, wanted);
             }
-            Step::Place { pick, session } => {
-                if let Some((lease, _, replica)) = self.model.take(pick, str::is_empty) {
-                    let reservation = Some(LeaseId(lease));
-                    self.acquire(Asked { reservation, ..Asked::default() }, session, replica);
+            Step::Place { pick, session, model } => {
+                if let Some(held) = self.model.take(pick, str::is_empty) {
+                    let wanted = Wanted { session, replica: held.replica, model, is_transfer: false };
+                    self.acquire(Asked { reservation: Some(LeaseId(held.lease)), ..Asked::default() }, wanted);
                 }
             }
             Step::Cancel(pick) => {
                 let mut waiting: Vec<u64> = self.model.waiting.iter().copied().collect();
                 waiting.sort_unstable();
                 if let Some(op) = waiting.get(pick % waiting.len().max(1)).copied() {
-                    self.bench.pool.cancel(if self.model.asked[&op].1 { 2 } else { 1 }, op);
+                    self.bench.pool.cancel(if self.model.asked[&op].0.replica { 2 } else { 1 }, op);
                     self.model.waiting.remove(&op);
                 }
             }
             Step::Release(pick) => {
-                if let Some((lease, _, replica)) = self.model.take(pick, |_| true) {
-                    self.bench.pool.release(LeaseId(lease), self.caller(replica), &Answered::default());
+                if let Some(held) = self.model.take(pick, |_| true) {
+                    let answered = Answered { status: 200, ..Answered::default() };
+                    self.bench.pool.release(LeaseId(held.lease), self.caller(held.replica), &answered);
                 }
             }
             Step::Transfer { pick, is_connect } => {
-                if let Some((lease, on, replica)) = self.model.take(pick, |on| !on.is_empty()) {
-                    let failed = Failed { lease: LeaseId(lease), backend: BackendId::new(&on).unwrap(), is_connect };
-                    let again = Asked { tried: vec![failed.backend.clone()], ..Asked::default() };
-                    let op = self.begin(None, replica);
-                    self.bench.pool.transfer(op, &failed, again, self.caller(replica));
+                if let Some(held) = self.model.take(pick, |on| !on.is_empty()) {
+                    let backend = BackendId::new(&held.backend).unwrap();
+                    let failed = Failed { lease: LeaseId(held.lease), backend, is_connect };
+                    let wanted = Wanted { is_transfer: true, ..held.wanted };
+                    let again =
+                        self.complete(Asked { tried: vec![failed.backend.clone()], ..Asked::default() }, wanted);
+                    let op = self.begin(wanted, false);
+                    self.bench.pool.transfer(op, &failed, again, self.caller(held.replica));
                 }
             }
             Step::Drain { at, on } => self.bench.pool.set_drain(&backend(at), on),
+            Step::Ban { at, on: true } => self.bench.pool.ban(&backend(at), None, "test"),
+            Step::Ban { at, on: false } => self.bench.pool.unban(&backend(at)),
             Step::Probe { at, good } => {
-                let probe = if good {
-                    router_policy::health::round::Probe::Good
-                } else {
-                    router_policy::health::round::Probe::Failed
-                };
+                let probe = if good { Probe::Good } else { Probe::Failed };
                 self.bench.pool.record_probe(&backend(at), probe, "test");
             }
             Step::DropReplica(replica) => {
                 self.bench.pool.drop_replica(if replica { "r2" } else { "r1" });
-                self.model.held.retain(|(_, _, of)| *of != replica);
-                let asked = &self.model.asked;
-                self.model.waiting.retain(|op| asked[op].1 != replica);
+                self.model.held.retain(|held| held.replica != replica);
+                self.forget_waiters(replica);
             }
+            Step::Hello(replica) => self.say_hello(replica),
             Step::Limit(new) => {
                 self.limit = new;
-                self.bench.pool.install(Arc::new(document(new)));
+                let spec = parse_route(&document(self.model.shape, new)).unwrap();
+                self.bench.pool.install(Arc::new(spec));
             }
             Step::Tick(ms) => {
                 tokio::time::advance(Duration::from_millis(ms)).await;
                 self.bench.pool.tick();
             }
         }
+    }
+
+    fn forget_waiters(&mut self, replica: bool) {
+        let asked = &self.model.asked;
+        self.model.waiting.retain(|op| asked[op].0.replica != replica);
+    }
+
+    fn say_hello(&mut self, replica: bool) {
+        let own = self.model.held.iter().filter(|held| held.replica == replica);
+        let held: Vec<Held> = own
+            .map(|held| Held {
+                lease: LeaseId(held.lease),
+                backend: BackendId::new(&held.backend).ok(),
+                fingerprint: held.wanted.session.map(session),
+                window: if held.is_wide { WIDE } else { 0 },
+                granted: self.bench.pool.context.clock.now(),
+            })
+            .collect();
+        self.bench.pool.reconcile(&Arc::clone(&self.caller(replica).replica), &held);
+        self.forget_waiters(replica);
     }
 
     async fn hear(&mut self) {
@@ -257,20 +391,62 @@ impl Run {
             _ => u64::MAX,
         });
         for op in answers {
+            let was_transfer = self.model.asked.get(&op.op).is_some_and(|(wanted, _)| wanted.is_transfer);
+            let backend = match &op.kind {
+                Some(Kind::Granted(granted)) => granted.backend.clone(),
+                _ => String::new(),
+            };
             self.model.hear(op, self.limit);
+            if !was_transfer && !backend.is_empty() && self.model.shape.is_adaptive && !self.model.shape.is_by_model {
+                self.check_adaptive();
+            }
         }
     }
 
+    /// After a grant, the backends that take requests hold no more than the adaptive limit, slots that are only reserved with
+    /// them.
+    fn check_adaptive(&self) {
+        let states = self.bench.pool.backend_states();
+        let is_up = |state: &&v1::BackendState| state.condition == Some(v1::Condition::default());
+        let tier = states.iter().filter(is_up).map(|state| state.priority_thousandths).max();
+        let takes = |state: &v1::BackendState| self.model.shape.crosses || Some(state.priority_thousandths) == tier;
+        let candidates = states.iter().filter(is_up).filter(|state| takes(state));
+        let held: usize = candidates.map(|state| self.model.on(&state.address)).sum();
+        assert!(held + self.model.on("") <= ADAPTIVE as usize, "more than the adaptive limit");
+    }
+
     fn check(&self) {
-        let state = self.bench.pool.route_state();
-        let reserved = self.model.held.iter().filter(|(_, on, _)| on.is_empty()).count();
-        assert_eq!(self.bench.pool.in_flight() as usize, self.model.held.len(), "every lease is known outside, once");
-        assert_eq!(state.reserved as usize, reserved);
-        assert_eq!(state.waiting as usize, self.model.waiting.len(), "no waiter is lost");
-        assert!(state.waiting <= MAX_WAITING, "the queue is bounded");
+        let state = self.bench.pool.state.lock();
+        let reserved = self.model.on("");
+        assert_eq!(state.total_in_flight() as usize, self.model.held.len(), "every lease is known outside, once");
+        assert_eq!(state.reserved() as usize, reserved);
+        assert_eq!(state.waiters.len(), self.model.waiting.len(), "no waiter is lost");
+        let of_models: usize = ["", "a", "b"].iter().map(|model| state.waiters.of_model(model)).sum();
+        assert_eq!(of_models, state.waiters.len(), "each waits for one model");
+        // A queue per model, and one for those whose model is not known yet.
+        let queues = if self.model.shape.is_by_model { 3 } else { 1 };
+        assert!(state.waiters.len() <= MAX_WAITING as usize * queues, "the queue is bounded");
+        drop(state);
         let (sessions, _) = self.bench.pool.sessions(&SessionFilter::default(), 100);
         let bound: HashMap<String, String> = sessions.into_iter().map(|row| (row.fingerprint, row.backend)).collect();
         let told = self.model.bound.iter().map(|(number, on)| (session(*number).to_string(), on.clone())).collect();
         assert_eq!(bound, told, "a session is where its last grant was, and nowhere else");
     }
+}
+
+/// The control: with the master switch off, the very thing that the runs above must never see does happen.
+#[tokio::test]
+async fn a_limit_that_is_not_enforced_is_exceeded() {
+    let shape = Shape { has_tiers: false, crosses: false, is_by_model: false, is_adaptive: false, ranks_turns: false };
+    let mut bench = Bench::forgetful(&document(shape, 1)).await;
+    let key = ToggleKey::parse("load_rate_limit", "").unwrap();
+    let value = key.parse_value("off").unwrap();
+    let mut toggles = Toggles::default();
+    toggles.set(Toggle { key, value, until: None });
+    bench.pool.set_toggles(toggles);
+    for _ in 0..=BACKENDS {
+        bench.ask(Asked::default());
+        bench.granted().await;
+    }
+    assert_eq!(bench.pool.in_flight() as usize, BACKENDS + 1, "one more than the limits together");
 }

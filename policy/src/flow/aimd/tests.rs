@@ -78,6 +78,27 @@ fn limits_8_2_slack_keeps_what_is_in_use() {
 }
 
 #[test]
+fn limits_8_2_exactly_abs_free_is_neither_pressure_nor_slack() {
+    for (abs, expected) in [(40.0, (false, false)), (39.0, (false, true)), (41.0, (true, false))] {
+        let options = AimdOptions { abs, ..aimd_options() };
+        let bounds = std_pool(&options);
+        let (pressure, slack) =
+            (at_pressure(&options, &bounds, Some(100.0), 60), at_slack(&options, &bounds, Some(100.0), 60));
+        assert_eq!((pressure, slack), expected, "abs {abs}");
+    }
+}
+
+#[test]
+fn factors_that_are_no_numbers_keep_the_limit() {
+    for bad in [f64::NAN, f64::INFINITY] {
+        let options = AimdOptions { dec: bad, inc: bad, ..aimd_options() };
+        let bounds = std_pool(&options);
+        assert_close(step(&options, &bounds, Some(60.0), 0, 0, true), 60.0);
+        assert_close(step(&options, &bounds, Some(60.0), 0, 1, false), 60.0);
+    }
+}
+
+#[test]
 fn limits_8_2_only_overload_goes_below_the_start() {
     let options = AimdOptions { min: Some(2.0), init: Some(20.0), ..aimd_options() };
     let bounds = std_pool(&options);

@@ -129,6 +129,14 @@ fn limits_9_4_a_hold_ends_with_the_ewma_and_with_its_own_time() {
     set_ttft(&mut flow, at(1100), &options, 28_000.0);
     assert_eq!(admitted(&mut flow, at(1100), &options, COLD), 9);
 
+    // The same when no request came by while there was none.
+    let (mut flow, options) = slow(40_000.0);
+    flow.judge(at(1059), &options, COLD);
+    flow.record_ttft(at(1061), &options, 28_000.0);
+    flow.record_ttft(at(1081), &options, 28_000.0);
+    assert_eq!(flow.ttft_metrics(at(1081), &options)[0].ewma, Some(28_000.0));
+    assert!(!flow.is_held(at(1081), &options));
+
     // The EWMA lives on by new folds; the hold does not.
     let (mut flow, options) = slow(40_000.0);
     flow.judge(NOW, &options, COLD);
@@ -138,6 +146,18 @@ fn limits_9_4_a_hold_ends_with_the_ewma_and_with_its_own_time() {
     }
     assert!(!flow.is_held(UnixMs(1_060_001), &options));
     assert_eq!(admitted(&mut flow, UnixMs(1_060_001), &options, COLD), 9);
+}
+
+#[test]
+fn limits_9_4_a_hold_ends_with_the_line_that_it_was_for() {
+    let (mut flow, options) = slow(40_000.0);
+    flow.judge(NOW, &options, COLD);
+    let mut higher = options.clone();
+    higher.ttft_metrics[0].threshold = Some(50_000.0);
+    assert!(!flow.peek(NOW, &higher, COLD).would_trip_ttft);
+    assert!(flow.is_held(NOW, &options), "a peek ends nothing");
+    flow.judge(NOW, &higher, WARM);
+    assert!(!flow.is_held(NOW, &options));
 }
 
 #[test]
@@ -179,6 +199,7 @@ fn limits_9_5_throughput_is_the_mirror_image_without_a_hold() {
             set_tps(&mut flow, NOW, &options, tps);
             assert_eq!(admitted(&mut flow, NOW, &options, bucket), expected, "{tps} tok/s, {bucket:?}");
             assert!(!flow.is_held(NOW, &options));
+            assert_eq!(flow.peek(NOW, &options, bucket).would_trip_tps, tps < 20, "at the threshold is not beyond it");
         }
     }
     let mut flow = Flow::default();

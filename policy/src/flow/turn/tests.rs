@@ -55,6 +55,7 @@ fn a_table_of_one_row_sets_nobody_apart() {
     assert!(table.is_cold(table.bucket_of(Some(1))));
     assert!(!table.is_cold(table.bucket_of(Some(2))));
     assert!(!table.is_cold(table.bucket_of(None)));
+    assert!(!table.is_cold(Bucket { index: 0, is_known: false }), "whatever table it is of");
 }
 
 #[test]

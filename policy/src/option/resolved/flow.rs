@@ -72,6 +72,7 @@ impl SignalSettings {
 /// Every option of flow control.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each field is the catalogue's option of that name, described there")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct FlowSettings {
     pub load_rate_limit: bool,
     pub rt_limit_factor: f64,
@@ -175,8 +176,8 @@ impl FlowSettings {
             ttft_on: switch(Switch::Ttft, true),
             tps_on: switch(Switch::Tps, true),
             ttft_429: switch(Switch::Ttft429, self.ttft_429_default_enabled),
-            ttft: self.ttft.options.clone(),
-            tps: self.tps.options.clone(),
+            ttft: self.ttft.options,
+            tps: self.tps.options,
             ttft_metrics: self.ttft.metrics(ttft_limit, model, Metric::ttft_default),
             tps_metrics,
             tps_min_tokens: self.tps_min_tokens,

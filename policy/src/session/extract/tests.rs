@@ -160,3 +160,25 @@ fn extra_headers_come_after_the_header_sources() {
     assert!(list.reads_body());
     assert!(!SourceList::new(&["header.x-session-id"], &[]).reads_body());
 }
+
+#[test]
+fn rulings_2_the_session_priority_header_s_id_comes_between_headers_and_body() {
+    let given = || Some(Found { id: Cow::Borrowed(b"given"), source: "header.x-phanrouter-session" });
+    let words = ["header.x-session-id", "body.user"];
+    let with_headers = SourceList::new(&words, &["x-smg-routing-key".to_owned()]);
+    let body_alone = SourceList::new(&["body.user"], &[]);
+    let (header, extra, neither) =
+        (headers(&[("x-session-id", "s")]), headers(&[("x-smg-routing-key", "k")]), HeaderMap::new());
+    let peek = Peek::read(br#"{"user": "u"}"#);
+    for (list, headers, given, expected) in [
+        (&with_headers, &header, given(), "header.x-session-id"),
+        (&with_headers, &extra, given(), "header.x-smg-routing-key"),
+        (&with_headers, &neither, given(), "header.x-phanrouter-session"),
+        (&with_headers, &neither, None, "body.user"),
+        (&body_alone, &header, given(), "header.x-phanrouter-session"),
+        (&body_alone, &header, None, "body.user"),
+    ] {
+        let search = list.search_with(headers, peek.as_ref(), given);
+        assert_eq!(search.found.unwrap().source, expected);
+    }
+}

@@ -1,0 +1,390 @@
+//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for the whole
+//! fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
+//!
+//! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by the
+//! control plane, by what [`is_local`] says.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, FORWARDED, ORIGIN};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::Full;
+use percent_encoding::percent_decode;
+use router_policy::ids::RouteName;
+use router_policy::option::Affinity;
+use router_policy::session::hash;
+use router_proto::v1;
+use serde_json::{Map, Value as Json, json};
+
+use super::body::{Intake, check_stated_length};
+use super::error_response::{self, Shape};
+use super::handle::Proxy;
+use super::{auth, session};
+use crate::coordinate::Ask;
+use crate::snapshot::{RouteEntry, Snapshot};
+
+const ACTIVE_LEVEL: HeaderName = HeaderName::from_static("x-routed-active-level");
+/// What a proxy on this machine, or a page in a browser on it, tells of itself.
+const ON_BEHALF: [HeaderName; 4] =
+    [FORWARDED, ORIGIN, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// How long the control plane may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const MOST_PARAMETERS: usize = 32;
+const LONGEST_QUERY: usize = 4 << 10;
+const LONGEST_NAME: usize = 64;
+
+/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor slot.
+pub(crate) const INSPECTED_AT_ONCE: usize = 2;
+
+/// A page's path.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Page<'a> {
+    route: &'a str,
+    /// With its underscore.
+    name: &'a str,
+}
+
+impl<'a> Page<'a> {
+    /// `None`: not a page's path.
+    pub(crate) fn of(path: &'a str) -> Option<Self> {
+        let (route, name) = path.strip_prefix('/')?.split_once('/')?;
+        let is_plain = |c: u8| c.is_ascii_alphanumeric() || c == b'_';
+        let is_page = name.starts_with('_') && name.len() <= LONGEST_NAME && name.bytes().all(is_plain);
+        (is_page && RouteName::new(route).is_ok()).then_some(Self { route, name })
+    }
+}
+
+/// Whether the client is a person or a program on this machine: its connection is, and nobody speaks through it for somebody
+/// else. A proxy in front says so by its headers, a web page's script can't hide them. No page here has scripts, so what a browser
+/// asks for is asked for by its user only if the address was typed in.
+pub(crate) fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
+    let is_direct = ON_BEHALF.iter().all(|name| !headers.contains_key(name));
+    let is_asked_for = headers.get(FETCH_SITE).is_none_or(|site| site == "none");
+    peer.to_canonical().is_loopback() && is_direct && is_asked_for
+}
+
+/// Answers a page; 404 for what is none.
+pub(crate) async fn answer<B>(proxy: &Proxy, is_local: bool, request: Request<B>) -> Response<Full<Bytes>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let path = request.uri().path().to_owned();
+    let Some(page) = Page::of(&path) else {
+        return respond(StatusCode::NOT_FOUND, json!({"error": "no such page"}).to_string());
+    };
+    let mut query = match parameters(request.uri().query().unwrap_or_default()) {
+        Ok(query) => query,
+        Err(problem) => return refuse(StatusCode::BAD_REQUEST, &page, problem),
+    };
+    // A session's id, for one page; no other has a use for it, and it is not sent anywhere.
+    let id = query.remove("sid");
+    let mut question = v1::PageRequest {
+        route: page.route.to_owned(),
+        page: page.name.to_owned(),
+        query,
+        is_loopback: is_local,
+        request: None,
+        session_source: String::new(),
+    };
+    // A route that this replica does not know is one that the control plane says so of.
+    let snapshot = proxy.snapshots.load();
+    let known = snapshot.as_deref().and_then(|snapshot| Some((snapshot, snapshot.route(page.route)?.as_ref())));
+    let view = match (page.name, known) {
+        ("_route_debug", Some((snapshot, route))) => Some(debug(route, snapshot, id, &mut question)),
+        ("_route_inspect", Some((snapshot, route))) => {
+            match inspect(proxy, route, snapshot, request, &mut question).await {
+                Ok(view) => Some(view),
+                Err(response) => return response,
+            }
+        }
+        _ => None,
+    };
+    let asked = tokio::time::timeout(ANSWER_WITHIN, proxy.control_plane.clone().page(question)).await;
+    let reply = match asked {
+        Ok(Ok(reply)) => reply.into_inner(),
+        Ok(Err(status)) => {
+            tracing::debug!(page = page.name, code = ?status.code(), "no page from the control plane");
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "the control plane can't be reached");
+        }
+        Err(_elapsed) => {
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "the control plane did not answer in time");
+        }
+    };
+    let status = u16::try_from(reply.http_status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+    let json = match (view, known) {
+        (Some(view), Some((_, route))) if status == Some(StatusCode::OK) => view.added_to(route, reply.json),
+        _ => reply.json,
+    };
+    let mut response = respond(status.unwrap_or(StatusCode::BAD_GATEWAY), json);
+    if let Some(level) = HeaderValue::try_from(reply.active_level).ok().filter(|level| !level.is_empty()) {
+        response.headers_mut().insert(ACTIVE_LEVEL, level);
+    }
+    response
+}
+
+/// What is added to an answer.
+struct View {
+    is_debug: bool,
+    session_id: Option<Vec<u8>>,
+    source: Option<String>,
+    model: String,
+}
+
+/// `_route_debug`: where a session would go, by its id from the query.
+fn debug(route: &RouteEntry, snapshot: &Snapshot, id: Option<String>, question: &mut v1::PageRequest) -> View {
+    let id = id.filter(|id| !id.trim().is_empty()).unwrap_or_else(|| "default".to_owned());
+    let model = session::model_name(question.query.get("model").map(String::as_str).unwrap_or_default().into());
+    let has_session = route.options.affinity != Affinity::Off;
+    let fingerprint = snapshot.fingerprinter.as_ref().filter(|_| has_session);
+    let ask = Ask {
+        model: model.clone(),
+        fingerprint: fingerprint.map(|fingerprinter| fingerprinter.fingerprint("", id.as_bytes())),
+        placement: session::placement(route, id.as_bytes(), &model),
+        ..Ask::new(route.name.clone(), "", route.options.queue_timeout)
+    };
+    question.request = Some(ask.as_question());
+    View { is_debug: true, session_id: Some(id.into_bytes()), source: None, model }
+}
+
+/// `_route_inspect`: the request, read as if it were to be served.
+async fn inspect<B>(
+    proxy: &Proxy,
+    route: &RouteEntry,
+    snapshot: &Snapshot,
+    request: Request<B>,
+    question: &mut v1::PageRequest,
+) -> Result<View, Response<Full<Bytes>>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let fail = |error| error_response::render(&error, Shape::OpenAi);
+    let (head, body) = request.into_parts();
+    let limit = route.options.max_body_size.min(proxy.config.max_body_size);
+    check_stated_length(&head.headers, limit).map_err(fail)?;
+    let context_window = router_policy::header::context_window(&head.headers).map_err(|error| fail(error.into()))?;
+    let Ok(_turn) = proxy.inspections.try_acquire() else {
+        let page = Page { route: route.name.as_str(), name: "_route_inspect" };
+        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "too many requests are inspected now"));
+    };
+    let body = Intake::new(body, limit, proxy.config.body_timeout).finish().await.map_err(fail)?;
+    // No key is needed; with one, its sessions are meant.
+    let key_id = auth::check(route.options.auth, snapshot, &head.headers, proxy.is_loopback).ok().flatten();
+    let key_id = key_id.as_deref().unwrap_or_default();
+    let turn = session::turn_of(route, &head.headers);
+    let reader = session::Reader { route, snapshot, key_id, turn: turn.as_ref() };
+    let (identity, session_id) = reader.identify_and_tell(&head.headers, &body);
+    let source =
+        identity.session.as_ref().and_then(|session| session.source.to_str().ok()).unwrap_or("none").to_owned();
+    question.session_source.clone_from(&source);
+    let ask = Ask {
+        model: identity.model.clone(),
+        fingerprint: identity.session.as_ref().and_then(|session| session.fingerprint),
+        placement: identity.placement,
+        turn: turn.as_ref().map_or(0, |turn| turn.turn),
+        body_bytes: body.len() as u64,
+        stream: identity.stream,
+        context_tokens: context_window.unwrap_or(0),
+        ..Ask::new(route.name.clone(), key_id, route.options.queue_timeout)
+    };
+    question.request = Some(ask.as_question());
+    Ok(View { is_debug: false, session_id, source: Some(source), model: identity.model })
+}
+
+impl View {
+    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays as it is.
+    fn added_to(self, route: &RouteEntry, json: String) -> String {
+        let Ok(mut page) = serde_json::from_str::<Map<String, Json>>(&json) else { return json };
+        if page.contains_key("error") {
+            return json;
+        }
+        if let Some(source) = &self.source {
+            page.entry("source").or_insert_with(|| Json::from(source.as_str()));
+            page.entry("cch_stripped").or_insert(Json::Bool(false));
+        }
+        let Some(id) = &self.session_id else { return Json::Object(page).to_string() };
+        page.insert("session_id".to_owned(), Json::from(String::from_utf8_lossy(id)));
+        let hashes = Hashes::of(route, id, &self.model);
+        if self.is_debug {
+            page.entry("session_affinity_enabled").or_insert(Json::Bool(route.options.affinity != Affinity::Off));
+            page.insert("algorithm".to_owned(), Json::from(algorithm(route.options.affinity)));
+            for (target, field) in [("natural_target", "natural_hash"), ("actual_pick", "actual_hash")] {
+                let hash = page.get(target).and_then(Json::as_str).and_then(|backend| hashes.of_backend(backend));
+                page.extend(hash.map(|hash| (field.to_owned(), Json::from(hash))));
+            }
+            page.extend(hashes.scores().map(|scores| ("scores".to_owned(), scores)));
+        } else {
+            let hash = page.get("pick").and_then(Json::as_str).and_then(|backend| hashes.of_backend(backend));
+            page.extend(hash.map(|hash| ("hash".to_owned(), Json::from(hash))));
+        }
+        Json::Object(page).to_string()
+    }
+}
+
+fn algorithm(affinity: Affinity) -> &'static str {
+    match affinity {
+        Affinity::Binding => "binding",
+        Affinity::Hash => "crc32",
+        Affinity::Rendezvous => "rendezvous",
+        Affinity::Off => "off",
+    }
+}
+
+/// What a session id comes to on its pool.
+enum Hashes {
+    None,
+    Crc32(u32),
+    Weights(Vec<Weight>),
+}
+
+struct Weight {
+    address: String,
+    name: String,
+    hash: u32,
+    is_admitted: bool,
+}
+
+impl Hashes {
+    fn of(route: &RouteEntry, id: &[u8], model: &str) -> Self {
+        match route.options.affinity {
+            Affinity::Binding | Affinity::Off => Self::None,
+            Affinity::Hash => Self::Crc32(hash::crc32(id)),
+            Affinity::Rendezvous => {
+                let addresses = route.pool(model).map(|backend| backend.address.as_ref());
+                let weights = route.pool(model).zip(hash::weights(id, addresses));
+                let weights = weights.map(|(backend, (address, hash))| Weight {
+                    address: address.to_owned(),
+                    name: backend.peer.to_str().unwrap_or(address).to_owned(),
+                    hash,
+                    is_admitted: backend.is_admitted,
+                });
+                Self::Weights(weights.collect())
+            }
+        }
+    }
+
+    /// Of a backend by its address or its name.
+    fn of_backend(&self, backend: &str) -> Option<u32> {
+        match self {
+            Self::None => None,
+            Self::Crc32(crc32) => Some(*crc32),
+            Self::Weights(weights) => weights
+                .iter()
+                .find(|weight| weight.address == backend || weight.name == backend)
+                .map(|weight| weight.hash),
+        }
+    }
+
+    /// Of every backend, counted from 1 in the order of the document.
+    fn scores(&self) -> Option<Json> {
+        let Self::Weights(weights) = self else { return None };
+        let score = |(idx, weight): (u32, &Weight)| json!({"idx": idx, "name": weight.name, "hash": weight.hash, "banned": !weight.is_admitted});
+        Some((1..).zip(weights).map(score).collect())
+    }
+}
+
+/// A query's parameters; of one that stands twice the last counts.
+fn parameters(query: &str) -> Result<HashMap<String, String>, &'static str> {
+    if query.len() > LONGEST_QUERY {
+        return Err("the query is longer than 4 KiB");
+    }
+    let mut parameters = HashMap::new();
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    for (count, pair) in pairs.enumerate() {
+        if count == MOST_PARAMETERS {
+            return Err("the query has more than 32 parameters");
+        }
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        parameters.insert(decoded(name)?, decoded(value)?);
+    }
+    Ok(parameters)
+}
+
+fn decoded(text: &str) -> Result<String, &'static str> {
+    let spaced = text.replace('+', " ");
+    let text = percent_decode(spaced.as_bytes()).decode_utf8();
+    text.map(std::borrow::Cow::into_owned).map_err(|_| "the query is not UTF-8")
+}
+
+fn refuse(status: StatusCode, page: &Page<'_>, error: &str) -> Response<Full<Bytes>> {
+    respond(status, json!({"error": error, "route": page.route}).to_string())
+}
+
+fn respond(status: StatusCode, json: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(json)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_pages() {
+        assert_eq!(Page::of("/chat/_route_state"), Some(Page { route: "chat", name: "_route_state" }));
+        for path in [
+            "/_route_state",
+            "/chat/_",
+            "/v1/_route_state",
+            "/chat/v1/_x",
+            "/chat/_a/b",
+            "/chat/_a%2e",
+            "/chat/route_state",
+            "/CHAT/_x",
+            "//_x",
+            "/healthz",
+        ] {
+            // A bare underscore is a page that nobody has; all else is no page.
+            assert_eq!(Page::of(path).is_some(), path == "/chat/_", "{path}");
+        }
+        assert!(Page::of(&format!("/chat/_{}", "x".repeat(LONGEST_NAME))).is_none());
+    }
+
+    #[test]
+    fn only_who_is_there_in_person_is_local() {
+        let headers = |name: &'static str, value: &'static str| {
+            HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))])
+        };
+        let [here, here_6, mapped, there] =
+            ["127.0.0.1", "::1", "::ffff:127.0.0.9", "10.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
+        for peer in [here, here_6, mapped] {
+            assert!(is_local(peer, &HeaderMap::new()));
+        }
+        assert!(!is_local(there, &HeaderMap::new()));
+        for (name, value) in [
+            ("x-forwarded-for", "127.0.0.1"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-real-ip", "10.0.0.1"),
+            ("origin", "http://evil.example"),
+            ("sec-fetch-site", "cross-site"),
+            // By a name that was made to lead here.
+            ("sec-fetch-site", "same-origin"),
+        ] {
+            assert!(!is_local(here, &headers(name, value)), "{name}");
+        }
+        assert!(is_local(here, &headers("sec-fetch-site", "none")), "an address that was typed in");
+    }
+
+    #[test]
+    fn queries_within_bounds() {
+        let of = |query: &str| {
+            parameters(query).map(|found| {
+                let mut found: Vec<(String, String)> = found.into_iter().collect();
+                found.sort();
+                found.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(";")
+            })
+        };
+        assert_eq!(of("").unwrap(), "");
+        assert_eq!(of("a=1&b&a=2&&c=x%20y+z%26").unwrap(), "a=2;b=;c=x y z&");
+        assert!(of("a=%ff").is_err());
+        assert!(of(&"a=1&".repeat(MOST_PARAMETERS)).is_ok() && of(&"a=1&".repeat(MOST_PARAMETERS + 1)).is_err());
+        assert!(of(&"x".repeat(LONGEST_QUERY)).is_ok() && of(&"x".repeat(LONGEST_QUERY + 1)).is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! What an answer says about its backend as it passes: when it began, and what its engine counted (limits.md §3, §4). Looks at
+//! 2xx answers only; costs a chunk the copy of its last bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, Response};
+use router_policy::body::usage::{Tail, Usage};
+use router_policy::flow::tokens::sample;
+use router_policy::flow::{AnswerTimes, Sample, TpsBasis};
+use router_policy::option::RouteOptions;
+
+use crate::coordinate::Lease;
+use crate::metrics::BackendMetrics;
+
+/// Follows one answer.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    metrics: Arc<BackendMetrics>,
+    rule: Rule,
+    is_stream: bool,
+    /// `None` for an answer that no count can be read from.
+    tail: Option<Tail>,
+}
+
+/// Which answers count for throughput.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    min_tokens: u32,
+    min_decode: Duration,
+    basis: TpsBasis,
+}
+
+/// An answer that is whole.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) usage: Usage,
+    sampler: Sampler,
+}
+
+impl Sampler {
+    /// `None` when the answer is no sample of anything.
+    pub(crate) fn of<B>(answer: &Response<B>, options: &RouteOptions, metrics: &Arc<BackendMetrics>) -> Option<Self> {
+        if !answer.status().is_success() {
+            return None;
+        }
+        let is_stream = is_kind(answer.headers(), b"event-stream");
+        let is_text = is_stream || is_kind(answer.headers(), b"json");
+        let is_plain = answer.headers().get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
+        let flow = &options.flow;
+        let rule = Rule { min_tokens: flow.tps_min_tokens, min_decode: flow.tps_min_decode, basis: flow.tps_basis };
+        let tail = (is_text && is_plain).then(Tail::default);
+        Some(Self { metrics: Arc::clone(metrics), rule, is_stream, tail })
+    }
+
+    /// The body's first byte is here.
+    pub(crate) fn begins(&self, ttft: Duration, lease: Option<&Lease>) {
+        if self.is_stream {
+            self.metrics.ttft(ttft);
+            if let Some(lease) = lease {
+                lease.has_begun_to_stream(ttft);
+            }
+        }
+    }
+
+    /// A chunk passes.
+    pub(crate) fn saw(&mut self, chunk: &[u8]) {
+        if let Some(tail) = &mut self.tail {
+            tail.push(chunk);
+        }
+    }
+
+    /// All has passed.
+    pub(crate) fn end(mut self) -> Ended {
+        let usage = self.tail.take().map(Tail::usage).unwrap_or_default();
+        Ended { usage, sampler: self }
+    }
+}
+
+impl Ended {
+    /// Counts it. An answer that came whole has no decode phase of its own.
+    pub(crate) fn count(&self, ttft: Duration, decode: Duration) {
+        let Sampler { metrics, rule, is_stream, .. } = &self.sampler;
+        metrics.used(self.usage);
+        let times = AnswerTimes {
+            tokens: self.usage.completion,
+            total: ttft + decode,
+            ttft: if *is_stream { ttft } else { Duration::ZERO },
+        };
+        if let Sample::Tps(tps) = sample(&times, rule.min_tokens, rule.min_decode, rule.basis) {
+            metrics.tokens_per_second(tps);
+        }
+    }
+}
+
+fn is_kind(headers: &HeaderMap, part: &[u8]) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
+    kind.windows(part.len()).any(|piece| piece.eq_ignore_ascii_case(part))
+}
