@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
-use router_policy::ids::{BackendId, RouteName};
+use router_policy::ids::RouteName;
 use router_policy::option::kind::parse_duration;
 use router_policy::route::validate::parse_option;
 use router_proto::v1;
@@ -168,25 +168,6 @@ impl From<Selector> for v1::BackendSelector {
             backend: selector.backend.unwrap_or_default(),
             route: selector.route.map(|name| name.to_string()).unwrap_or_default(),
         }
-    }
-}
-
-/// Backends on a command line: whole addresses, and ports of this machine.
-#[derive(Debug, Clone, Default, Args)]
-pub(crate) struct BackendList {
-    /// A backend's address. Repeat for several.
-    #[arg(long = "backend", value_name = "HOST:PORT")]
-    addresses: Vec<BackendId>,
-    /// A backend on 127.0.0.1. Repeat for several.
-    #[arg(long = "backend-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    ports: Vec<u16>,
-}
-
-impl BackendList {
-    /// All addresses.
-    pub(crate) fn addresses(&self) -> Vec<String> {
-        let local = self.ports.iter().map(|port| format!("127.0.0.1:{port}"));
-        self.addresses.iter().map(ToString::to_string).chain(local).collect()
     }
 }
 

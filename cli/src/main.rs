@@ -4,6 +4,7 @@
 //! stdout, everything else to stderr.
 
 mod args;
+mod backends;
 mod client;
 mod command;
 mod document;

@@ -70,6 +70,7 @@ pub(crate) struct MockEngineArgs {
     /// Time between two tokens, in milliseconds.
     #[arg(
         long,
+        alias = "token-ms",
         value_name = "MS",
         env = "ROUTER_MOCK_TOKEN_GAP_MS",
         default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=MAX_PAUSE_MS))]
@@ -88,6 +89,10 @@ pub(crate) struct MockEngineArgs {
     /// 0 answers properly.
     #[arg(long, value_name = "BYTES", env = "ROUTER_MOCK_ANSWER_BYTES", default_value_t = 0)]
     pub(crate) answer_bytes: usize,
+    /// End every stream of the OpenAI APIs with a usage chunk, also when `stream_options.include_usage` does not ask for it.
+    #[arg(long, env = "ROUTER_MOCK_ALWAYS_USAGE", value_name = "true|false", num_args = 0..=1, require_equals = true,
+          default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) always_usage: bool,
     /// Fail on purpose.
     #[arg(long, value_name = "MODE", env = "ROUTER_MOCK_FAIL", value_enum, default_value_t = FailMode::None)]
     pub(crate) fail: FailMode,
@@ -124,6 +129,7 @@ fn engine(args: &MockEngineArgs, address: SocketAddr) -> anyhow::Result<Arc<Engi
         tokens: args.tokens,
         max_model_len: args.max_model_len,
         cached_speedup: args.cached_speedup,
+        always_usage: args.always_usage,
         fail: args.fail,
         ..Settings::default()
     };

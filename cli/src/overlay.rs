@@ -10,6 +10,7 @@ use router_policy::route::{BackendSpec, parse_document};
 use serde_json::{Map, Value as Json, json};
 
 use crate::args::Assignment;
+use crate::backends::Backend;
 use crate::document::options_json;
 use crate::gateway_flags::Settings;
 
@@ -24,7 +25,7 @@ const WINDOWS: &str = "backend_context_limits";
 pub(crate) struct Overlay {
     /// The route.
     pub(crate) name: String,
-    /// `none`, `gateway`; `None` leaves what is stored.
+    /// `none`, `gateway`, `openresty`; `None` leaves what is stored.
     pub(crate) preset: Option<String>,
     /// Options that are set; the others stay.
     pub(crate) options: Vec<Assignment>,
@@ -33,7 +34,7 @@ pub(crate) struct Overlay {
     /// Data-parallel ranks by port.
     pub(crate) dp_sizes: BTreeMap<u16, u64>,
     /// All backends that the route shall have; empty leaves what is stored.
-    pub(crate) backends: Vec<String>,
+    pub(crate) backends: Vec<Backend>,
     /// The flags that speak of the route, for complaints.
     pub(crate) flags: Vec<&'static str>,
 }
@@ -68,9 +69,8 @@ impl Overlay {
         let own = own.first().copied();
         let known = own.and_then(|route| route.get("backends")).and_then(Json::as_array).cloned().unwrap_or_default();
         let mut complaints: Vec<String> = self.twice().map(|twice| twice + " stands twice").into_iter().collect();
-        let wanted = self.addresses(own.is_some(), &others);
-        let backends = match wanted {
-            Some(addresses) => addresses.iter().map(|address| with_known(address, &known)).collect(),
+        let backends = match self.wanted(own.is_some(), &others) {
+            Some(wanted) => wanted.iter().map(|backend| backend.document(known_of(backend, &known))).collect(),
             None => known,
         };
         let mut route: Map<String, Json> = own.and_then(Json::as_object).cloned().unwrap_or_default();
@@ -106,18 +106,19 @@ impl Overlay {
     }
 
     /// The backends that the route shall have; `None` leaves those that it has.
-    fn addresses(&self, is_stored: bool, others: &[&Json]) -> Option<Vec<String>> {
+    fn wanted(&self, is_stored: bool, others: &[&Json]) -> Option<Vec<Backend>> {
         if !self.backends.is_empty() {
             return Some(self.backends.clone());
         }
         let is_first_gateway = !is_stored && others.is_empty() && self.preset.as_deref() == Some("gateway");
-        is_first_gateway.then(|| DEFAULT_PORTS.iter().map(|port| local(*port)).collect())
+        is_first_gateway.then(|| DEFAULT_PORTS.iter().map(|port| Backend::local(*port)).collect())
     }
 
     fn twice(&self) -> Option<String> {
-        let again =
-            self.backends.iter().enumerate().find(|(index, one)| self.backends.iter().take(*index).any(|o| o == *one));
-        again.map(|(_, address)| format!("--backend, --backend-port: {address}"))
+        let stands_before =
+            |index: usize, one: &Backend| self.backends.iter().take(index).any(|o| o.address == one.address);
+        let again = self.backends.iter().enumerate().find(|(index, one)| stands_before(*index, one));
+        again.map(|(_, one)| format!("--backend, --backend-port: {}", one.address))
     }
 
     fn nothing_to_change(&self, others: &[&Json]) -> String {
@@ -183,15 +184,9 @@ fn port_of(backend: &Json) -> Option<u16> {
     address.and_then(|text| BackendId::new(text).ok()).map(|id| id.port())
 }
 
-/// A backend of this machine.
-pub(crate) fn local(port: u16) -> String {
-    format!("127.0.0.1:{port}")
-}
-
-/// What is stored of a backend, else its address alone.
-fn with_known(address: &str, known: &[Json]) -> Json {
-    let same = known.iter().find(|one| one.get("address").and_then(Json::as_str) == Some(address));
-    same.cloned().unwrap_or_else(|| json!(address))
+/// What is stored of a backend.
+fn known_of<'a>(backend: &Backend, known: &'a [Json]) -> Option<&'a Json> {
+    known.iter().find(|one| one.get("address").and_then(Json::as_str) == Some(backend.address.as_str()))
 }
 
 /// The backends of a checked document of one route.
@@ -223,7 +218,7 @@ mod tests {
     #[test]
     fn given_backends_keep_what_is_stored_of_them() {
         let flags = vec!["--set"];
-        let backends = vec![local(1), local(2)];
+        let backends = vec![Backend::local(1), Backend::local(2)];
         let given = Overlay { options: vec![setting("max_waiting", "3")], backends, flags, ..overlay() };
         assert_eq!(
             given.over(&Json::Null).unwrap(),
@@ -238,6 +233,17 @@ mod tests {
         );
         let other = json!({"routes": [{"name": "chat", "default": true, "backends": ["h:1"]}]});
         assert_eq!(given.over(&other).unwrap()["default"], json!(false));
+    }
+
+    #[test]
+    fn what_flags_state_of_a_backend_goes_over_what_is_stored_of_it() {
+        let stated = Map::from_iter([("priority".to_owned(), json!("10"))]);
+        let two = Backend { fields: stated, ..Backend::local(2) };
+        let given = Overlay { backends: vec![Backend::local(9), two], ..overlay() };
+        assert_eq!(
+            given.over(&stored()).unwrap()["backends"],
+            json!([{"address": "127.0.0.1:9"}, {"address": "127.0.0.1:2", "name": "two", "priority": "10"}])
+        );
     }
 
     #[test]
@@ -274,7 +280,7 @@ mod tests {
     #[test]
     fn ports_that_flags_name_must_be_backends() {
         let given = Overlay {
-            backends: vec![local(1), "gpu:2".to_owned()],
+            backends: vec![Backend::local(1), Backend::at("gpu:2".to_owned())],
             context_ports: vec![2, 7],
             dp_sizes: BTreeMap::from([(1, 8), (9, 8)]),
             flags: vec!["--backend-context-limit", "--backend-dp-size"],
@@ -300,7 +306,7 @@ mod tests {
             json!({"routes": [{"name": "default", "options": {"backend_context_limits": windows},
                 "backends": ["127.0.0.1:1", "127.0.0.1:2"]}]})
         };
-        let fewer = Overlay { backends: vec![local(1)], ..overlay() };
+        let fewer = Overlay { backends: vec![Backend::local(1)], ..overlay() };
         assert_eq!(fewer.over(&stored(json!({"2": 8192}))).unwrap()["options"], json!({}));
         assert_eq!(
             fewer.over(&stored(json!({"1": 4096, "2": 8192}))).unwrap()["options"],
@@ -320,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_backend_is_given_once() {
-        let given = Overlay { backends: vec![local(1), local(2), local(1)], ..overlay() };
+        let given = Overlay { backends: vec![Backend::local(1), Backend::local(2), Backend::local(1)], ..overlay() };
         assert_eq!(given.over(&Json::Null).unwrap_err(), ["--backend, --backend-port: 127.0.0.1:1 stands twice"]);
     }
 

@@ -19,10 +19,12 @@ fn each_verb_is_understood() {
         "dataplane --listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --control-plane http://127.0.0.1:7400",
         "mock-engine --listen 127.0.0.1:0",
         "up --replicas 2 --backend-port 19001 --backend-port 19002 --backend gpu:80 --set max_waiting=3",
+        "up --preset openresty --debug-endpoints --backend gpu:80,priority=10 --backend gpu:81",
         "up --preset gateway --key-store k --control-file c --backend-state b --max-active-per-backend 4 --max-waiting 8 \
          --queue-timeout 5 --upstream-timeout 10800 --max-sessions 16384 --model-context-limit 65536 \
          --backend-context-limit 1=2 --backend-managed-affinity --backend-dp-size 1=8",
         "route add chat --default --preset gateway --backend gpu:80 --backend-port 1 --set queue_timeout=1s",
+        "route add chat --backend 10.0.0.1:8000,priority=10,model=m1 --backend 10.0.0.2:8000,model=m1",
         "route list -o json",
         "route show chat -o yaml",
         "route set chat max_waiting=3 queue_timeout=300ms --unset on_full --default false",
@@ -86,6 +88,7 @@ fn what_makes_no_sense_is_refused() {
         ("route set chat --unset max_wait", ErrorKind::ValueValidation),
         ("route add v1", ErrorKind::ValueValidation),
         ("route add chat --preset best", ErrorKind::InvalidValue),
+        ("route add chat --backend gpu:80,priority=high", ErrorKind::ValueValidation),
         ("backend add chat http://gpu:80", ErrorKind::ValueValidation),
         ("session forget chat", ErrorKind::MissingRequiredArgument),
         ("session forget chat abc", ErrorKind::ValueValidation),
@@ -136,10 +139,48 @@ fn a_bad_option_says_what_is_allowed() {
     assert!(text.contains("allowed: 0..=100000"), "{text}");
 }
 
+/// Command lines of the shell blocks of a page, without what a pipe or a comment adds.
+fn commands_of(page: &str) -> Vec<Vec<String>> {
+    let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let lines = blocks.map(|block| block.replace("\\\n", " ")).collect::<Vec<_>>().join("\n");
+    let statements = lines.lines().flat_map(|line| line.split("; "));
+    let commands = statements.filter_map(|line| line.trim().strip_prefix("routerctl ").map(words));
+    commands.filter(|words| !words.is_empty()).collect()
+}
+
+/// Words as a shell splits them: quotes, and an end at a comment or a redirection.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote): (Vec<String>, Option<String>, Option<char>) = (vec![], None, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#' | '>' | '|') if word.is_none() => break,
+            (None, ' ') => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
 #[test]
-fn backends_of_this_machine_are_ports() {
-    let cli = parse("route add chat --backend-port 19001 --backend gpu:80").unwrap();
-    let Command::Route(Noun { verb: command::route::RouteVerb::Add(_), .. }) = cli.command else { panic!("not add") };
-    let list = BackendList { addresses: vec!["gpu:80".parse().unwrap()], ports: vec![19001] };
-    assert_eq!(list.addresses(), ["gpu:80", "127.0.0.1:19001"]);
+fn every_command_of_the_documents_is_one() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut pages = vec![root.join("README.md")];
+    pages.extend(std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    let mut seen = 0;
+    for page in pages.iter().filter(|page| page.extension().is_some_and(|end| end == "md")) {
+        for words in commands_of(&std::fs::read_to_string(page).unwrap()) {
+            let line = words.join(" ");
+            if let Err(error) = Cli::try_parse_from(std::iter::once("routerctl".to_owned()).chain(words)) {
+                panic!("{}: {line}: {error}", page.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 40, "{seen} commands");
 }

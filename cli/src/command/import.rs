@@ -13,13 +13,14 @@ use serde_json::Value as Json;
 
 use self::plan::{Plan, drain_steps, key_steps};
 use crate::args::Connect;
+use crate::backends::Backend;
 use crate::client::Admin;
 use crate::command::export;
 use crate::failure::{Failure, Outcome};
 use crate::gateway_flags::GatewayFlags;
 use crate::output::json::KeyView;
 use crate::output::{Answer as _, Format, Out};
-use crate::overlay::{DEFAULT_PORTS, Overlay, backends_of, local};
+use crate::overlay::{DEFAULT_PORTS, Overlay, backends_of};
 
 mod files;
 mod plan;
@@ -91,7 +92,8 @@ impl Source {
         let own = routes.filter(|one| one.get("name").and_then(Json::as_str) == Some(route.name.as_str()));
         let mut backends: Vec<BackendId> = own.flat_map(backends_of).map(|backend| backend.id).collect();
         if backends.is_empty() {
-            backends.extend(DEFAULT_PORTS.iter().filter_map(|port| BackendId::new(&local(*port)).ok()));
+            backends
+                .extend(DEFAULT_PORTS.iter().filter_map(|port| BackendId::new(&Backend::local(*port).address).ok()));
         }
         let (ports, single): (Vec<&Entry>, Vec<&Entry>) =
             self.enabled.iter().flat_map(Content::enabled).partition(|entry| matches!(entry, Entry::Port(_)));
@@ -99,12 +101,12 @@ impl Source {
             // A port that is a known backend's means that one; others are this machine's, as the gateway's are.
             if !backends.iter().any(|backend| entry.means(backend)) {
                 backends.extend(match entry {
-                    Entry::Port(port) => BackendId::new(&local(*port)).ok(),
+                    Entry::Port(port) => BackendId::new(&Backend::local(*port).address).ok(),
                     Entry::Backend(id) => Some(id.clone()),
                 });
             }
         }
-        route.backends = backends.iter().map(BackendId::to_string).collect();
+        route.backends = backends.iter().map(|id| Backend::at(id.to_string())).collect();
         route
     }
 }
@@ -147,7 +149,7 @@ impl GatewayArgs {
         let overlay = Overlay::new(self.name.as_str(), &[], settings, &mut complaints);
         let records = self.key_store.as_deref().map(files::key_store).transpose();
         let enabled = self.control_file.as_deref().map(files::control_file).transpose();
-        let backends: Vec<String> = self.ports.iter().copied().map(local).collect();
+        let backends = self.ports.iter().copied().map(Backend::local).collect();
         let route = Overlay { preset: Some("gateway".to_owned()), backends, ..overlay };
         // Without ports, the backends depend on what is stored.
         if !route.backends.is_empty() {

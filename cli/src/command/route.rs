@@ -9,7 +9,8 @@ use router_policy::option::catalogue::{Preset, find};
 use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
 
-use crate::args::{Assignment, BackendList, assignment, option_name};
+use crate::args::{Assignment, assignment, option_name};
+use crate::backends::BackendList;
 use crate::client::Admin;
 use crate::command::toggle::print_toggles;
 use crate::document;
@@ -127,7 +128,7 @@ fn route_document(args: &AddArgs) -> Json {
     if !args.options.is_empty() {
         route.insert("options".to_owned(), document::options_json(&args.options));
     }
-    route.insert("backends".to_owned(), json!(args.backends.addresses()));
+    route.insert("backends".to_owned(), args.backends.backends().iter().map(|one| one.document(None)).collect());
     Json::Object(route)
 }
 
@@ -270,6 +271,6 @@ fn print_options(out: &mut dyn Write, options: &[OptionView]) -> io::Result<()> 
     columns.print(out, "", "no options")?;
     match options.iter().filter(|option| !is_shown(option)).count() as u64 {
         0 => Ok(()),
-        hidden => writeln!(out, "{} of fine tuning at its default; `-o json` shows all", count(hidden, "more option")),
+        hidden => writeln!(out, "{} of fine tuning not set; `-o json` shows all", count(hidden, "more option")),
     }
 }

@@ -104,7 +104,8 @@ pub(crate) fn print_toggles(out: &mut dyn Write, toggles: &[ToggleView], empty: 
             toggle.name.clone(),
             or_dash(toggle.model.as_deref()),
             toggle.value.clone(),
-            toggle.left_ms.map_or_else(|| "until reset".to_owned(), span),
+            // Whole seconds, the running one included: what was just set for 30m has 30m left.
+            toggle.left_ms.map_or_else(|| "until reset".to_owned(), |left| span(left.div_ceil(1000) * 1000)),
         ]);
     }
     columns.print(out, "", empty)

@@ -13,7 +13,8 @@ use serde_json::Value as Json;
 use tokio_util::sync::CancellationToken;
 
 use self::summary::Target;
-use crate::args::{Assignment, BackendList, Cli, Command, Connect, assignment, duration};
+use crate::args::{Assignment, Cli, Command, Connect, assignment, duration};
+use crate::backends::BackendList;
 use crate::client::Admin;
 use crate::command::{controlplane, export};
 use crate::failure::{Failure, Outcome};
@@ -67,6 +68,12 @@ pub(crate) struct UpArgs {
     /// At shutdown: time for running streams to end.
     #[arg(long, value_name = "TIME", env = "ROUTER_GRACE", default_value = "30s", value_parser = duration)]
     grace: Duration,
+    /// Replicas also serve their status pages and toggles (`/<route>/_...`) on the traffic port, to loopback clients.
+    #[arg(
+        long, env = "ROUTER_DEBUG_ENDPOINTS", value_name = "true|false", num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set
+    )]
+    debug_endpoints: bool,
     #[command(flatten)]
     gateway: GatewayFlags,
     #[command(flatten)]
@@ -185,11 +192,26 @@ impl UpArgs {
         own.into_iter().chain(self.files.flags()).collect()
     }
 
+    fn dataplane_flags(
+        &self,
+        listen: SocketAddr,
+        admin_listen: SocketAddr,
+        grpc: &str,
+    ) -> Vec<(&'static str, OsString)> {
+        vec![
+            ("listen", listen.to_string().into()),
+            ("admin-listen", admin_listen.to_string().into()),
+            ("control-plane", grpc.into()),
+            ("grace", format!("{}ms", self.grace.as_millis()).into()),
+            ("debug-endpoints", self.debug_endpoints.to_string().into()),
+        ]
+    }
+
     /// What the flags say of the route.
     fn overlay(&self, complaints: &mut Vec<String>) -> Overlay {
         let settings = self.gateway.read(complaints);
         let overlay = Overlay::new(ROUTE, &self.options, settings, complaints);
-        Overlay { preset: self.preset.clone(), backends: self.backends.addresses(), ..overlay }
+        Overlay { preset: self.preset.clone(), backends: self.backends.backends(), ..overlay }
     }
 }
 
@@ -256,13 +278,7 @@ async fn start(args: &UpArgs, log_format: LogFormat, database: &Path, supervisor
     for (index, name) in (0..args.replicas).zip(&names) {
         let listen = offset(args.listen, index).unwrap_or(args.listen);
         let admin = offset(args.admin_listen, index).unwrap_or(args.admin_listen);
-        let flags = vec![
-            ("listen", listen.to_string().into()),
-            ("admin-listen", admin.to_string().into()),
-            ("control-plane", grpc.clone().into()),
-            ("grace", format!("{}ms", args.grace.as_millis()).into()),
-        ];
-        supervisor.start(name, &role("dataplane", flags)).map_err(fail)?;
+        supervisor.start(name, &role("dataplane", args.dataplane_flags(listen, admin, &grpc))).map_err(fail)?;
     }
     let mut traffic = Vec::new();
     for name in &names {

@@ -12,10 +12,12 @@ use super::{MAX_PAUSE_MS, MAX_TOKENS, openai};
 #[serde(deny_unknown_fields)]
 struct Change {
     ttft_ms: Option<u64>,
+    #[serde(alias = "token_ms")]
     token_gap_ms: Option<u64>,
     tokens: Option<u32>,
     max_model_len: Option<u32>,
     cached_speedup: Option<f64>,
+    always_usage: Option<bool>,
     fail: Option<FailMode>,
     health: Option<Health>,
     answer_bytes: Option<usize>,
@@ -78,6 +80,7 @@ fn set(engine: &Engine, body: &[u8]) -> Result<(), String> {
         settings.tokens = change.tokens.unwrap_or(settings.tokens);
         settings.max_model_len = change.max_model_len.unwrap_or(settings.max_model_len);
         settings.cached_speedup = change.cached_speedup.unwrap_or(settings.cached_speedup);
+        settings.always_usage = change.always_usage.unwrap_or(settings.always_usage);
         settings.fail = change.fail.unwrap_or(settings.fail);
         settings.health = change.health.unwrap_or(settings.health);
     });

@@ -209,7 +209,7 @@ async fn generate(
         cached_tokens,
         tokens,
         is_cut: tokens < settings.tokens,
-        wants_usage: ask.wants_usage,
+        wants_usage: ask.wants_usage || settings.always_usage,
     };
     let ttft = settings.ttft(cached_tokens, prompt_tokens);
     if !ask.is_streamed {

@@ -64,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) max_model_len: u32,
     /// Share of the first-token time that a wholly cached prompt saves, 0 to 1.
     pub(crate) cached_speedup: f64,
+    /// Streams end with their usage whether it was asked for or not.
+    pub(crate) always_usage: bool,
     pub(crate) fail: FailMode,
     pub(crate) health: Health,
     /// The fixed answer of load tests; empty: answer properly.

@@ -58,6 +58,63 @@ async fn a_stream_has_role_tokens_reason_usage_and_done() {
     assert_eq!(mock.engine.stats().completed_total, 1);
 }
 
+/// The usage of a stream, or `None` when it has none.
+async fn streamed_usage(mock: &Running, path: &str, ask: &Value) -> Option<Value> {
+    let (status, body) = mock.call("POST", path, &ask.to_string()).await;
+    let (body, is_whole) = dechunk(&body);
+    assert_eq!((status, is_whole), (200, true), "{body}");
+    let mut data = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+    let last: Value = serde_json::from_str(data.next_back().unwrap()).unwrap();
+    last.get("usage").filter(|usage| !usage.is_null()).cloned()
+}
+
+#[tokio::test]
+async fn an_engine_may_send_usage_unasked() {
+    let question = "a question of some length, ".repeat(20);
+    let completion = json!({"prompt": question, "stream": true});
+    for (flags, change) in
+        [(vec!["--tokens", "2", "--always-usage"], json!({})), (vec!["--tokens", "2"], json!({"always_usage": true}))]
+    {
+        let mock = Running::start(&flags).await;
+        mock.set(change).await;
+        let usage = streamed_usage(&mock, "/v1/chat/completions", &streamed(&question)).await.unwrap();
+        assert_eq!(
+            (&usage["completion_tokens"], &usage["prompt_tokens_details"]["cached_tokens"]),
+            (&json!(2), &json!(0))
+        );
+        let again = streamed_usage(&mock, "/v1/chat/completions", &streamed(&question)).await.unwrap();
+        let cached = again["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
+        assert!(cached > 0 && cached < again["prompt_tokens"].as_u64().unwrap(), "{again}");
+        assert!(streamed_usage(&mock, "/v1/completions", &completion).await.is_some());
+        mock.set(json!({"always_usage": false})).await;
+        assert_eq!(streamed_usage(&mock, "/v1/chat/completions", &streamed(&question)).await, None);
+        let mut asked = streamed(&question);
+        asked["stream_options"] = json!({"include_usage": true});
+        assert!(streamed_usage(&mock, "/v1/chat/completions", &asked).await.is_some());
+    }
+}
+
+#[tokio::test]
+async fn its_speed_changes_while_it_runs() {
+    let mock = Running::start(&["--tokens", "3"]).await;
+    let took = async |ask: &Value| {
+        let start = std::time::Instant::now();
+        assert_eq!(mock.call("POST", "/v1/chat/completions", &ask.to_string()).await.0, 200);
+        start.elapsed()
+    };
+    mock.set(json!({"ttft_ms": 120, "token_ms": 40})).await;
+    let settings = mock.call_json("GET", "/_mock/settings", &json!({})).await;
+    assert_eq!((&settings["ttft_ms"], &settings["token_gap_ms"]), (&json!(120), &json!(40)));
+    for ask in [chat("hi"), streamed("hi")] {
+        let slow = took(&ask).await;
+        assert!(slow >= Duration::from_millis(200), "{slow:?}");
+    }
+    mock.set(json!({"token_gap_ms": 0})).await;
+    assert_eq!(mock.engine.settings().ttft_ms, 120, "the other stays");
+    assert!(took(&streamed("hi")).await >= Duration::from_millis(120));
+    assert_eq!(mock.call("POST", "/_mock/set", r#"{"token_ms": 3600001}"#).await.0, 400);
+}
+
 #[tokio::test]
 async fn a_second_turn_is_served_from_the_cache() {
     let mock = Running::start(&[]).await;

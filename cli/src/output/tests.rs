@@ -194,7 +194,7 @@ BACKEND"
         shown.ends_with(
             "\
 ttft_metrics  yes  [{\"metric\":\"p80\",\"q\":0.8}]
-1 more option of fine tuning at its default; `-o json` shows all
+1 more option of fine tuning not set; `-o json` shows all
 "
         ),
         "{shown}"

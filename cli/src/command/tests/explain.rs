@@ -181,3 +181,24 @@ chat   gpu:80           -     -0.5  m1      ready        0/8         0        0 
     assert_eq!(empty.code(), 64);
     assert!(empty.error().starts_with("backends[gpu:81].models: a model's name has"), "{}", empty.error());
 }
+
+#[tokio::test]
+async fn a_route_with_tiers_and_models_is_one_command() {
+    let (fake, address) = Fake::start().await;
+    let at = address.to_string();
+    let line = "route add chat --preset openresty --backend 10.0.0.1:8000,priority=10,model=m1,max-concurrency=4 \
+                --backend 10.0.0.2:8000,model=m1,model=m2 --set cross_tier_fallback=yes";
+    assert_eq!(run_at(&at, line).await.code(), 0);
+    let exported = run_at(&at, "export chat -o json").await.json();
+    assert_eq!(
+        exported["routes"][0],
+        json!({"name": "chat", "preset": "openresty", "options": {"cross_tier_fallback": true}, "backends": [
+            {"address": "10.0.0.1:8000", "max_concurrency": 4, "priority": 10, "models": ["m1"]},
+            {"address": "10.0.0.2:8000", "models": ["m1", "m2"]},
+        ]})
+    );
+    let half = run_at(&at, "route add other --backend 10.0.0.1:8000,model=m1 --backend-port 1").await;
+    assert_eq!(half.code(), 64);
+    assert!(half.error().starts_with("routes.other.backends[127.0.0.1:1].models: missing; other"), "{}", half.error());
+    assert_eq!(fake.state().routes.len(), 1);
+}

@@ -123,6 +123,19 @@ fn a_gateway_s_line_is_a_route_and_files() {
 }
 
 #[test]
+fn each_replica_is_told_whether_to_serve_its_status_pages() {
+    for (line, word) in [("", "false"), ("--debug-endpoints", "true"), ("--debug-endpoints=false", "false")] {
+        let given = args(line);
+        let flags = given.dataplane_flags(given.listen, given.admin_listen, "http://127.0.0.1:7400");
+        let words: Vec<OsString> =
+            ["routerctl".into(), "dataplane".into()].into_iter().chain(flag_words(flags)).collect();
+        assert_eq!(words.last().unwrap().to_str(), Some(format!("--debug-endpoints={word}").as_str()), "{line}");
+        let Command::DataPlane(role) = Cli::try_parse_from(words).unwrap().command else { panic!("{line}") };
+        assert_eq!(role.args.debug_endpoints.to_string(), word);
+    }
+}
+
+#[test]
 fn the_state_directory_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("a #%/state");
