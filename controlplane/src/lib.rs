@@ -13,6 +13,7 @@ pub mod fleet;
 pub mod grpc;
 pub mod marks;
 pub mod metrics;
+pub mod page;
 pub mod pool;
 pub mod probe;
 pub mod replicas;

@@ -1,6 +1,9 @@
 //! Every metric of the control plane, with its name and unit, in one place. Labels are bounded: routes, backends, gates and
 //! modes; never a session, a key or a client's text.
 
+mod flow;
+
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,6 +14,8 @@ use router_policy::refusal::Gate;
 use router_proto::v1::{BackendState, Mode};
 
 use crate::store::group_commit::CommitterCounts;
+
+pub use flow::RouteFlow;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabel {
@@ -55,6 +60,9 @@ const MODES: [Mode; 8] = [
 /// All families.
 pub struct Metrics {
     registry: Registry,
+    /// Held while the families that are filled on demand are filled and printed.
+    rendering: Mutex<()>,
+    flow: flow::FlowMetrics,
     granted: Family<ModeLabel, Counter>,
     refused: Family<GateLabel, Counter>,
     cancelled: Family<RouteLabel, Counter>,
@@ -106,6 +114,7 @@ impl Metrics {
         registry.register("grants_provisional", "Grants told before their binding was stored", provisional);
         let files = metrics.file_ok.clone();
         registry.register("file_ok", "1 while a followed or written file is as it should be, by flag", files);
+        metrics.flow.register(&mut registry);
         metrics.registry = registry;
         metrics
     }
@@ -113,6 +122,8 @@ impl Metrics {
     fn unregistered() -> Self {
         Self {
             registry: Registry::default(),
+            rendering: Mutex::default(),
+            flow: flow::FlowMetrics::default(),
             granted: Family::default(),
             refused: Family::default(),
             cancelled: Family::default(),
@@ -161,10 +172,13 @@ impl Metrics {
     pub fn render(
         &self,
         backends: &[BackendState],
+        routes: &[RouteFlow],
         replicas: usize,
         is_database_up: bool,
         commits: CommitterCounts,
     ) -> String {
+        let _alone = self.rendering.lock();
+        self.flow.fill(routes);
         for family in [&self.backend_in_flight, &self.backend_limit, &self.backend_up] {
             family.clear();
         }

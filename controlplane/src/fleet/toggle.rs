@@ -88,6 +88,9 @@ impl Fleet {
         self.publish_dirty();
         let value = put.map(|put| put.value).unwrap_or_default();
         tracing::info!(route = %pool.name(), toggle = key.name(), model = key.model(), value, ttl = ?change.ttl, "toggle changed");
+        drop(specs);
+        // Whoever sets a limit does so by what is measured now: a crash must not part the two.
+        self.store_flows().await;
         Ok((pool.toggle_states(), note))
     }
 

@@ -18,6 +18,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::outbound::Outbound;
 use super::watch::Deltas;
 use crate::fleet::{AllPools, Fleet};
+use crate::page::page;
 use crate::pool::{Answered, Asked, Caller, Failed};
 use crate::replicas::Replica;
 
@@ -50,8 +51,11 @@ impl Coordinator for CoordinatorService {
         Ok(Response::new(Box::pin(Outbound::new(receiver).take_until(Box::pin(until_cut)))))
     }
 
-    async fn page(&self, _request: Request<v1::PageRequest>) -> Result<Response<v1::PageReply>, Status> {
-        Err(Status::unimplemented("status pages"))
+    /// Carried to its end also when the replica goes away in the middle: a switch that was stored must be taken up too.
+    async fn page(&self, request: Request<v1::PageRequest>) -> Result<Response<v1::PageReply>, Status> {
+        let (fleet, request) = (Arc::clone(&self.fleet), request.into_inner());
+        let answered = self.tracker.spawn(async move { page(&fleet, &request).await }).await;
+        answered.map(Response::new).map_err(|_| Status::internal("the page did not come to its end"))
     }
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
@@ -201,7 +205,7 @@ fn end(pools: &AllPools, release: &v1::Release, caller: &Caller) {
     }
 }
 
-fn asked(acquire: &v1::Acquire) -> Asked {
+pub(crate) fn asked(acquire: &v1::Acquire) -> Asked {
     let backends = |texts: &[String]| texts.iter().filter_map(|backend| BackendId::from_str(backend).ok()).collect();
     Asked {
         fingerprint: Fingerprint::from_slice(&acquire.fingerprint),

@@ -34,6 +34,8 @@ pub(super) struct Backend {
     pub failing_until: Tick,
     pub granted_total: u64,
     pub failures_total: u64,
+    /// How often it was taken out for failures.
+    pub bans_total: u64,
     /// Sessions by data-parallel rank; as long as the highest rank in use asks for.
     pub bound_by_rank: Vec<u64>,
 }
@@ -51,6 +53,7 @@ impl Backend {
             failing_until: Tick(0),
             granted_total: 0,
             failures_total: 0,
+            bans_total: 0,
             bound_by_rank: Vec::new(),
         }
     }

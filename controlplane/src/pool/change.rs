@@ -201,7 +201,7 @@ impl Pool {
     pub(super) fn after_condition_change(&self, state: &mut State, id: &BackendId, now: Tick) {
         self.mark_dirty();
         self.rearm.notify_one();
-        let Some(backend) = state.slots.get(id).and_then(|slot| state.backends.get(*slot)) else {
+        let Some(backend) = state.slots.get(id).and_then(|slot| state.backends.get_mut(*slot)) else {
             return;
         };
         if backend.health.is_healthy(now) {
@@ -209,6 +209,7 @@ impl Pool {
             self.context.marks.remove(&self.name, id, MarkKind::Unhealthy);
         } else {
             self.metrics.bans.inc();
+            backend.bans_total += 1;
             tracing::info!(route = %self.name, backend = %id, reason = backend.health_reason, "backend is out");
             self.context.marks.put(MarkRow {
                 route: self.name.clone(),

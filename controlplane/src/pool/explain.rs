@@ -13,6 +13,7 @@ use router_proto::v1;
 
 use super::backend::Backend;
 use super::foresee::Foreseen;
+use super::refuse::gate_of;
 use super::state::State;
 use super::{Asked, Pool};
 use gate::{Sentences, speed_sentence};
@@ -79,14 +80,11 @@ fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, re
         |gate: Gate, why: &str| (gate.code().to_owned(), format!("refused with {}: {why}", gate.http_status()));
     match (foreseen.decision, &foreseen.speed.refusal) {
         (Decision::Grant(_), Some(slow)) => {
-            let gate = match slow.gate {
-                router_policy::flow::LatencyGate::Ttft => Gate::Ttft,
-                router_policy::flow::LatencyGate::Tps => Gate::Tps,
-            };
+            let gate = gate_of(slow);
             (reply.refused_by, reply.outcome) = refused(gate, &speed_sentence(slow));
         }
         (Decision::Grant(grant), None) => {
-            reply.mode = v1::Mode::from(&grant).word().to_owned();
+            v1::Mode::from(&grant).word().clone_into(&mut reply.mode);
             reply.backend = address(state, grant.slot);
             let why = match (grant.binding, grant.pick) {
                 (Binding::Kept, _) => ", where its session is bound".to_owned(),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use router_policy::flow::{AnswerTimes, Bucket, LatencyRefusal, UnixMs};
+use router_policy::flow::{AnswerTimes, Bucket, Flow, LatencyRefusal, UnixMs};
 use router_policy::ids::LeaseId;
 use router_policy::tick::Tick;
 use router_policy::toggle::{ToggleKey, Toggles};
 
 use super::lease::Ended;
-use super::model_pool::{ModelPool, NO_POOL};
+use super::model_pool::NO_POOL;
 use super::state::State;
 use super::{Asked, Caller, Place, Pool};
 use crate::store::FlowRow;
@@ -86,18 +86,22 @@ impl Pool {
     /// The pools whose flow control has changed since the last call, for the database.
     pub fn take_flow_rows(&self) -> Vec<FlowRow> {
         let unix = self.context.unix(self.context.clock.now());
-        let mut state = self.state.lock();
-        if state.is_closed {
-            return Vec::new();
-        }
-        let row = |pool: &mut ModelPool| {
-            if !std::mem::take(&mut pool.is_dirty) {
-                return None;
+        // Printed outside of the lock: with very many models that takes a while.
+        let changed: Vec<(String, Flow)> = {
+            let mut state = self.state.lock();
+            if state.is_closed {
+                return Vec::new();
             }
-            let state = serde_json::to_string(&pool.flow).ok()?;
-            Some(FlowRow { route: self.name.clone(), model: pool.name().to_owned(), state, updated_unix_ms: unix.0 })
+            let changed = state.pools.list.iter_mut().filter_map(|pool| {
+                std::mem::take(&mut pool.is_dirty).then(|| (pool.name().to_owned(), pool.flow.clone()))
+            });
+            changed.collect()
         };
-        state.pools.list.iter_mut().filter_map(row).collect()
+        let row = |(model, flow): (String, Flow)| {
+            let state = serde_json::to_string(&flow).ok()?;
+            Some(FlowRow { route: self.name.clone(), model, state, updated_unix_ms: unix.0 })
+        };
+        changed.into_iter().filter_map(row).collect()
     }
 
     /// The rows could not be stored: they are given again.

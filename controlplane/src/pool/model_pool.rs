@@ -36,9 +36,12 @@ pub(super) struct ModelPool {
 
 /// Refusals for load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct LoadRefusals {
+pub struct LoadRefusals {
+    /// The pool was full, and so was its queue, or for too long.
     pub concurrency: u64,
+    /// Its time to first token was past its limit.
     pub ttft: u64,
+    /// Its throughput was.
     pub tps: u64,
 }
 

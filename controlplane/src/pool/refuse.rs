@@ -66,10 +66,7 @@ impl Pool {
         slow: &LatencyRefusal,
         now: Tick,
     ) {
-        let gate = match slow.gate {
-            LatencyGate::Ttft => Gate::Ttft,
-            LatencyGate::Tps => Gate::Tps,
-        };
+        let gate = gate_of(slow);
         if let Some(pool) = state.pool_mut(place) {
             match slow.gate {
                 LatencyGate::Ttft => pool.refusals.ttft += 1,
@@ -160,6 +157,14 @@ impl Pool {
             text("route", self.name.as_str()),
         ]);
         details
+    }
+}
+
+/// The gate of a refusal for speed.
+pub(super) fn gate_of(slow: &LatencyRefusal) -> Gate {
+    match slow.gate {
+        LatencyGate::Ttft => Gate::Ttft,
+        LatencyGate::Tps => Gate::Tps,
     }
 }
 

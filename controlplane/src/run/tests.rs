@@ -24,6 +24,8 @@ mod explain;
 mod flow;
 mod followed;
 mod key_store;
+mod metrics;
+mod page;
 mod removed_route;
 mod routes;
 mod toggle;

@@ -10,6 +10,8 @@ use axum::routing::get;
 use serde_json::json;
 
 use crate::fleet::Fleet;
+use crate::metrics::RouteFlow;
+use crate::pool::Pool;
 
 /// The routes of the HTTP listener.
 pub fn router(fleet: Arc<Fleet>) -> Router {
@@ -34,12 +36,20 @@ async fn readyz(State(fleet): State<Arc<Fleet>>) -> impl IntoResponse {
 }
 
 async fn metrics(State(fleet): State<Arc<Fleet>>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], metrics_text(&fleet))
+}
+
+/// Everything that is measured, as Prometheus reads it.
+pub(crate) fn metrics_text(fleet: &Fleet) -> String {
     let backends: Vec<_> = fleet.pools().values().flat_map(|pool| pool.backend_states()).collect();
-    let text = fleet.metrics.render(
+    let flow = |pool: &Arc<Pool>| RouteFlow { seen: pool.inspect(), flows: pool.inspect_flows() };
+    let routes: Vec<RouteFlow> = fleet.pools().values().map(flow).collect();
+    fleet.metrics.render(
         &backends,
+        &routes,
         fleet.replicas.connected(),
         fleet.store_health.is_ok(),
         fleet.context.committer.counts(),
-    );
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+    )
 }

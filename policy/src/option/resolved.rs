@@ -2,7 +2,7 @@
 
 mod flow;
 
-pub use flow::FlowSettings;
+pub use flow::{FlowSettings, LimitSource, SignalSettings};
 
 use std::collections::BTreeMap;
 use std::time::Duration;

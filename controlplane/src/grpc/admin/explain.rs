@@ -2,8 +2,8 @@
 
 use router_policy::ids::{BackendId, Fingerprint};
 use router_policy::option::Affinity;
-use router_policy::session::Fingerprinter;
 use router_policy::session::extract::MAX_ID_CHARS;
+use router_policy::session::{Fingerprinter, hash};
 use router_proto::v1;
 
 use crate::error::AdminError;
@@ -57,8 +57,15 @@ fn fingerprints(fleet: &Fleet, id: &str) -> Vec<(Fingerprint, String)> {
     std::iter::once(without).chain(keys).collect()
 }
 
-/// What `affinity: hash` and `affinity: rendezvous` make of a session id.
-// Until `router_policy::session::hash` is there, such a session is told of as one that belongs nowhere.
-fn preference_of(_session_id: &str, _affinity: Affinity, _backends: &[&BackendId]) -> (Option<u32>, Vec<BackendId>) {
-    (None, Vec::new())
+/// What `affinity: hash` and `affinity: rendezvous` make of a session id, as replicas do.
+fn preference_of(session_id: &str, affinity: Affinity, backends: &[&BackendId]) -> (Option<u32>, Vec<BackendId>) {
+    let id = session_id.as_bytes();
+    match affinity {
+        Affinity::Binding | Affinity::Off => (None, Vec::new()),
+        Affinity::Hash => (Some(hash::crc32(id)), Vec::new()),
+        Affinity::Rendezvous => {
+            let ranked = hash::ranking(id, backends.iter().map(|backend| backend.as_str()));
+            (None, ranked.filter_map(|address| BackendId::new(address).ok()).collect())
+        }
+    }
 }

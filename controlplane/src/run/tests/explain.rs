@@ -48,3 +48,42 @@ async fn a_session_is_found_under_its_key_by_its_id() {
     }
     running.stop().await;
 }
+
+#[tokio::test]
+async fn routing_5_3_a_session_that_is_not_bound_goes_where_its_hash_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), Duration::from_secs(600)).await;
+    let peers = ["10.0.0.11:8000", "10.0.0.12:8000", "10.0.0.13:8000"];
+    let apply = async |affinity: &str| {
+        let options = serde_json::json!({"affinity": affinity, "health_failures": 1000});
+        running.apply(serde_json::json!({"name": "chat", "options": options, "backends": peers})).await.unwrap();
+    };
+    let explain = async || {
+        let request = v1::ExplainRequest {
+            route: "chat".to_owned(),
+            session_id: "s1".to_owned(),
+            ..v1::ExplainRequest::default()
+        };
+        running.admin().explain(request).await.unwrap().into_inner()
+    };
+    apply("rendezvous").await;
+    let told = explain().await;
+    assert_eq!((told.backend.as_str(), told.mode.as_str()), (peers[2], "rendezvous"));
+    assert_eq!(told.session, "belongs to 10.0.0.13:8000; sessions of this route are not bound");
+    let selector = v1::BackendSelector { backend: peers[2].to_owned(), ..v1::BackendSelector::default() };
+    let drain = v1::SetDrainRequest { selector: Some(selector), drain: true };
+    running.admin().set_drain(drain).await.unwrap();
+    let told = explain().await;
+    assert_eq!((told.backend.as_str(), told.mode.as_str()), (peers[1], "rendezvous"), "{}", told.outcome);
+
+    apply("hash").await;
+    let at = usize::try_from(router_policy::session::hash::crc32(b"s1") % 3).unwrap();
+    let told = explain().await;
+    let out = at == 2;
+    assert_eq!(told.mode, if out { "hash_fallback" } else { "hash" }, "{}", told.outcome);
+    assert_eq!(told.session, format!("belongs to {}; sessions of this route are not bound", peers[at]));
+    apply("off").await;
+    let told = explain().await;
+    assert_eq!((told.mode.as_str(), told.session.as_str()), ("least_conn", "sessions of this route are not bound"));
+    running.stop().await;
+}

@@ -1,0 +1,118 @@
+//! The session router's status pages and switches (payloads.md §9, limits.md §12): one JSON object each, with its field names.
+//! They tell the fleet's state, which each answer says: `scope: "fleet"` (`_429_status`, whose `scope` is another thing, has
+//! `fleet: true`). A value that there isn't is a key that there isn't, never null. There are no shared dictionaries and no
+//! workers here: `dict_declared` is always true, and `dict_capacity`, `dict_free_space` and `worker_id` are left out. Nor is
+//! there a switch over all routes: `global_enabled` is always true.
+//!
+//! A page copies what it needs under the pool's lock and prints it afterwards. Pages that change something do so for loopback
+//! clients only, through the same calls as operators.
+
+mod answer;
+mod backends;
+mod control;
+mod decision;
+mod latency;
+mod limit;
+mod metrics;
+mod options;
+mod refusals;
+mod session;
+
+use std::sync::Arc;
+
+use router_proto::v1;
+
+use crate::fleet::Fleet;
+use crate::pool::Pool;
+use answer::Answer;
+
+/// Every page, as an unknown one is answered.
+const PAGES: [&str; 20] = [
+    "_429_status",
+    "_active_conns",
+    "_active_conns_set",
+    "_cluster_avg",
+    "_health_status",
+    "_rate_limit_status",
+    "_rate_limit_toggle",
+    "_route_debug",
+    "_route_inspect",
+    "_route_opts",
+    "_route_state",
+    "_session_prio_toggle",
+    "_session_status",
+    "_tps_limit",
+    "_tps_status",
+    "_tps_toggle",
+    "_ttft_429_toggle",
+    "_ttft_limit",
+    "_ttft_status",
+    "_ttft_toggle",
+];
+
+/// What a page is asked with.
+struct Asked<'a> {
+    fleet: &'a Fleet,
+    pool: &'a Arc<Pool>,
+    request: &'a v1::PageRequest,
+}
+
+impl Asked<'_> {
+    fn route(&self) -> &str {
+        &self.request.route
+    }
+
+    /// A parameter of the query.
+    fn param(&self, name: &str) -> Option<&str> {
+        self.request.query.get(name).map(String::as_str)
+    }
+
+    /// Whether a parameter is 1.
+    fn is_set(&self, name: &str) -> bool {
+        self.param(name) == Some("1")
+    }
+}
+
+/// Answers one page.
+pub async fn page(fleet: &Fleet, request: &v1::PageRequest) -> v1::PageReply {
+    let Ok(pool) = fleet.pool(&request.route) else {
+        return Answer::error(404, "unknown route").with("route", request.route.as_str()).reply();
+    };
+    let asked = Asked { fleet, pool: &pool, request };
+    let answer = match request.page.as_str() {
+        "_health_status" => backends::health(&asked),
+        "_active_conns" => backends::active(&asked),
+        "_cluster_avg" => backends::cluster_avg(&asked),
+        "_route_state" => backends::route_state(&asked),
+        "_route_debug" => decision::debug(&asked),
+        "_route_inspect" => decision::inspect(&asked),
+        "_ttft_status" => latency::ttft(&asked),
+        "_tps_status" => latency::tps(&asked),
+        "_429_status" => refusals::status(&asked),
+        "_rate_limit_status" => refusals::rate_limit(&asked),
+        "_route_opts" => options::options(&asked),
+        "_session_status" => session::status(&asked),
+        "_active_conns_set"
+        | "_ttft_toggle"
+        | "_tps_toggle"
+        | "_ttft_429_toggle"
+        | "_ttft_limit"
+        | "_tps_limit"
+        | "_rate_limit_toggle"
+        | "_session_prio_toggle"
+            if !request.is_loopback =>
+        {
+            Answer::error(403, "allowed from loopback only").with("route", asked.route())
+        }
+        "_active_conns_set" => backends::set_active(&asked),
+        "_ttft_toggle" => control::ttft(&asked).await,
+        "_tps_toggle" => control::tps(&asked).await,
+        "_ttft_429_toggle" => control::ttft_429(&asked).await,
+        "_rate_limit_toggle" => control::rate_limit(&asked).await,
+        "_session_prio_toggle" => control::session_prio(&asked).await,
+        "_ttft_limit" => limit::ttft(&asked).await,
+        "_tps_limit" => limit::tps(&asked).await,
+        _ => Answer::error(404, "unknown page").with("route", asked.route()).with("pages", PAGES.to_vec()),
+    };
+    answer.reply()
+}

@@ -1,0 +1,95 @@
+//! Who was refused for load: `_429_status` and `_rate_limit_status` (limits.md §10, §12.2, §12.6).
+
+use router_policy::toggle::{Switch, ToggleKey, ToggleValue};
+use serde_json::{Map, Value as Json, json};
+
+use super::Asked;
+use super::answer::{Answer, object};
+use crate::pool::{LoadRefusals, RouteSeen};
+
+const NOTE: &str = "429s for load since the control plane started or since the last reset, over all replicas; what load \
+     would have been refused while load_rate_limit was off is counted in rate_limit";
+
+/// This route, or with `all=1` every route.
+pub(super) fn status(asked: &Asked<'_>) -> Answer {
+    let pools = asked.fleet.pools();
+    let is_all = asked.is_set("all");
+    let wanted = || pools.values().filter(|pool| is_all || pool.name() == asked.pool.name());
+    let scope = if is_all { "all" } else { asked.route() };
+    if asked.is_set("reset") {
+        if !asked.request.is_loopback {
+            return Answer::error(403, "reset is allowed from loopback only").with_scope(scope);
+        }
+        wanted().for_each(|pool| pool.reset_refusals());
+        return Answer::ok().with("reset", true).with_scope(scope);
+    }
+    let mut sum = LoadRefusals::default();
+    let (mut by_route, mut rate_limit) = (Map::new(), Map::new());
+    for pool in wanted() {
+        let seen = pool.inspect();
+        let of_route = seen.pools.iter().fold(LoadRefusals::default(), |sum, pool| add(sum, pool.refusals));
+        sum = add(sum, of_route);
+        by_route.insert(pool.name().to_string(), reasons(of_route));
+        rate_limit.insert(pool.name().to_string(), rate_limit_of(&seen));
+    }
+    let rate_limit = if is_all { Some(Json::Object(rate_limit)) } else { rate_limit.remove(asked.route()) };
+    Answer::ok()
+        .with_scope(scope)
+        .with("total", sum.concurrency + sum.ttft + sum.tps)
+        .with("by_reason", reasons(sum))
+        .with("by_route", by_route)
+        .with("note", NOTE)
+        .with_some("rate_limit", rate_limit)
+}
+
+pub(super) fn rate_limit(asked: &Asked<'_>) -> Answer {
+    let state = rate_limit_of(&asked.pool.inspect());
+    let fields = state.as_object().cloned().unwrap_or_default();
+    fields.into_iter().fold(Answer::of(asked.route()), |answer, (key, value)| answer.with(&key, value))
+}
+
+/// Whether load is limited, by whose word and until when, and what would have been refused while it was not.
+pub(super) fn rate_limit_of(seen: &RouteSeen) -> Json {
+    let (is_on, source, until) = effective(seen, Switch::LoadRateLimit);
+    let trips = seen.pools.iter().map(|pool| pool.trips);
+    let sum = trips.fold((0_u64, 0_u64, 0_u64), |sum, one| {
+        (sum.0.saturating_add(one.concurrency), sum.1.saturating_add(one.ttft), sum.2.saturating_add(one.tps))
+    });
+    object([
+        ("enabled", Some(json!(is_on))),
+        ("source", Some(json!(source))),
+        ("until_ms", until.map(Json::from)),
+        ("trips", Some(json!({"concurrency": sum.0, "ttft": sum.1, "tps": sum.2}))),
+    ])
+}
+
+/// A switch that is an option too: whether it is on, by whose word (`runtime`, `route`, `default`), and until when.
+pub(super) fn effective(seen: &RouteSeen, switch: Switch) -> (bool, &'static str, Option<u64>) {
+    let set = seen.toggles.iter(seen.unix).find(|toggle| toggle.key == ToggleKey::Switch(switch));
+    if let Some(toggle) = set
+        && let ToggleValue::On(is_on) = toggle.value
+    {
+        return (is_on, "runtime", toggle.until.map(|until| until.0));
+    }
+    let flow = seen.spec.options().flow;
+    let (name, is_on) = match switch {
+        Switch::LoadRateLimit => ("load_rate_limit", flow.load_rate_limit),
+        Switch::Ttft429 => ("ttft_429_default_enabled", flow.ttft_429_default_enabled),
+        Switch::SessionPrio => ("session_prio", flow.session_prio),
+        // No options of their own: they are on unless somebody turns them off.
+        Switch::Ttft | Switch::Tps => ("", true),
+    };
+    (is_on, if seen.spec.set.contains_key(name) { "route" } else { "default" }, None)
+}
+
+fn add(sum: LoadRefusals, one: LoadRefusals) -> LoadRefusals {
+    LoadRefusals {
+        concurrency: sum.concurrency.saturating_add(one.concurrency),
+        ttft: sum.ttft.saturating_add(one.ttft),
+        tps: sum.tps.saturating_add(one.tps),
+    }
+}
+
+fn reasons(refusals: LoadRefusals) -> Json {
+    json!({"concurrency": refusals.concurrency, "ttft": refusals.ttft, "tps": refusals.tps})
+}
