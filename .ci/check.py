@@ -25,7 +25,7 @@ DIRECTIONS = {
         "normal": {"router-policy", "router-proto", "router-dataplane", "router-controlplane"},
         "dev": {"router-tests"},
     },
-    "router-tests": {"normal": {"router-proto"}, "dev": set()},
+    "router-tests": {"normal": {"router-policy", "router-proto"}, "dev": set()},
 }
 
 # Words that may stand only in these places of the sources (without comments).

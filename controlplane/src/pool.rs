@@ -7,7 +7,9 @@
 mod backend;
 mod binding;
 mod change;
+mod explain;
 mod flow;
+mod foresee;
 mod lease;
 mod model_pool;
 mod reconcile;
@@ -33,6 +35,7 @@ use router_proto::v1;
 use tokio::sync::{Notify, mpsc, watch};
 
 pub use change::DrainReasons;
+pub use explain::SessionAsked;
 pub use flow::Answered;
 pub use reconcile::Held;
 pub use report::SessionFilter;

@@ -107,7 +107,7 @@ impl Fleet {
             match key.and_then(|key| Ok((key.parse_value(&row.value)?, key))) {
                 Ok((value, key)) => by_route.entry(&row.route).or_default().set(Toggle { key, value, until }),
                 Err(error) => {
-                    tracing::warn!(route = %row.route, %error, "a stored toggle is not valid any more; it is passed over")
+                    tracing::warn!(route = %row.route, %error, "a stored toggle is not valid any more; it is passed over");
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! The Admin service: each call is one line here and one function in the file of its noun.
 
 mod backend;
+mod explain;
 mod key;
 mod route;
 mod session;
@@ -81,8 +82,8 @@ impl Admin for AdminService {
         self.change(|fleet| async move { toggle::set(&fleet, &request.into_inner()).await }).await
     }
 
-    async fn explain(&self, _: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {
-        Err(Status::unimplemented("explain"))
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Result<Response<v1::ExplainReply>, Status> {
+        reply(explain::explain(&self.fleet, request.into_inner()))
     }
 
     async fn add_backend(

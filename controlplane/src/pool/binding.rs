@@ -86,6 +86,11 @@ impl BindingTable {
         (ended, false)
     }
 
+    /// Whether a full table has one to give up.
+    pub(super) fn has_idle(&self, now: Tick, ttl: Duration) -> bool {
+        self.by_session.values().any(|binding| binding.is_idle(now, ttl))
+    }
+
     /// The binding that has been idle longest, if it is idle for `ttl`. A search that found none is not repeated at once.
     pub(super) fn pop_oldest_idle(&mut self, now: Tick, ttl: Duration) -> Option<(Fingerprint, Binding)> {
         if now < self.next_full_scan {

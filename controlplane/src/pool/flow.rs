@@ -135,20 +135,6 @@ impl Pool {
         }
     }
 
-    /// A request gets a backend. Its pool's place and its turn's step, for its lease.
-    pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
-        let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
-        let bucket = pool.bucket(asked);
-        if asked.tried.is_empty() {
-            pool.flow.admitted(bucket);
-            pool.is_dirty |= bucket.is_some();
-        }
-        match place {
-            Place::Pool(at) => (at, bucket),
-            Place::Everybody => (NO_POOL, bucket),
-        }
-    }
-
     /// Asks the gates that judge the pool by its speed. A request that only changes its backend was judged before.
     pub(super) fn judge_speed(
         &self,
@@ -223,6 +209,20 @@ impl Pool {
         }
         // What was due is done; a step that waits for traffic comes with the next tick of its interval.
         next.map(|at| self.context.clock.tick(at.0.max(unix.0.saturating_add(1))))
+    }
+}
+
+/// A request gets a backend. Its pool's place and its turn's step, for its lease.
+pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (usize, Option<Bucket>) {
+    let Some(pool) = state.pool_mut(place) else { return (NO_POOL, None) };
+    let bucket = pool.bucket(asked);
+    if asked.tried.is_empty() {
+        pool.flow.admitted(bucket);
+        pool.is_dirty |= bucket.is_some();
+    }
+    match place {
+        Place::Pool(at) => (at, bucket),
+        Place::Everybody => (NO_POOL, bucket),
     }
 }
 

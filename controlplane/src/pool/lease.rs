@@ -12,6 +12,7 @@ use router_proto::v1;
 use router_proto::v1::server_op::Kind;
 
 use super::binding::Binding;
+use super::flow::note_admitted;
 use super::model_pool::NO_POOL;
 use super::state::{RESERVED, State};
 use super::waiters::{Turn, Waiter};
@@ -233,7 +234,7 @@ impl Pool {
         let lease = self.context.next_lease();
         state.count(slot, true);
         let (replica, fingerprint) = (Arc::clone(&caller.replica), asked.fingerprint);
-        let (pool, bucket) = Self::note_admitted(state, place, asked);
+        let (pool, bucket) = note_admitted(state, place, asked);
         state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket, is_stream: false });
         self.context.journal.lease_granted(LeaseRow {
             lease,

@@ -1,9 +1,12 @@
 //! The pool as operators and replicas see it.
 
+use std::sync::Arc;
+
 use router_policy::flow::MetricView;
 use router_policy::ids::{BackendId, Fingerprint, RouteName};
 use router_policy::option::resolved::effective;
 use router_policy::refusal::Gate;
+use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
 use router_policy::toggle::{Toggle, ToggleValue};
 use router_proto::v1;
@@ -31,6 +34,11 @@ impl SessionFilter {
 }
 
 impl Pool {
+    /// The document in force.
+    pub fn spec(&self) -> Arc<RouteSpec> {
+        Arc::clone(&self.state.lock().spec)
+    }
+
     /// The route for the snapshot.
     pub fn message(&self) -> v1::Route {
         let now = self.context.clock.now();

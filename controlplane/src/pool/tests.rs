@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::store::health::StoreHealth;
 use crate::store::{self, BindingRow, SqliteSync, Stored};
 
+mod explain;
 mod flow;
 mod model;
 mod ranks;

@@ -69,6 +69,11 @@ impl SnapshotHub {
         });
     }
 
+    /// What keys fingerprints. A secret.
+    pub fn fingerprint_key(&self) -> bytes::Bytes {
+        self.items.lock().settings.fingerprint_key.clone()
+    }
+
     /// Follows the version.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.version.subscribe()

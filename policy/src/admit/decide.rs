@@ -130,17 +130,35 @@ pub fn refusal(pool: &PoolView<'_>, ask: &Ask<'_>, gate: Gate) -> Refusal {
     Load::of(pool, ask).refusal(gate)
 }
 
+/// The backend that the request's session belongs to, whether it can take it or not: health, drains and load are left aside,
+/// but for which tier is asked. For whoever wants to know why a request goes where it goes.
+pub fn belongs(pool: &PoolView<'_>, ask: &Ask<'_>) -> Option<Slot> {
+    let highest = || pool.members().map(|(_, one)| one.priority).max();
+    let tier = pool.active_tier(ask.context_tokens).or_else(highest)?;
+    let is_of_tier = |slot: &Slot| pool.backends.get(*slot).is_some_and(|one| one.priority == tier);
+    match ask.preference {
+        Preference::None => None,
+        Preference::Session { bound } => bound.filter(|slot| pool.backends.get(*slot).is_some()),
+        Preference::Crc32(hash) => hashed(pool, tier, hash),
+        Preference::Ranked(ranked) => {
+            ranked.iter().copied().find(|slot| pool.members.contains(slot) && is_of_tier(slot))
+        }
+    }
+}
+
+/// Of the tier's backends that are configured: one that is out for a while must not move everybody's sessions.
+fn hashed(pool: &PoolView<'_>, tier: Priority, hash: u32) -> Option<Slot> {
+    let of_tier = || pool.members().filter(|(_, one)| one.priority == tier).map(|(slot, _)| slot);
+    let count = u32::try_from(of_tier().count()).unwrap_or(u32::MAX);
+    let at = hash.checked_rem(count).and_then(|at| usize::try_from(at).ok())?;
+    of_tier().nth(at)
+}
+
 /// The backend that a hash gives the session to (rulings §1, routing.md §5.1), whether it can take it or not; and the word
 /// for it.
 fn owner(pool: &PoolView<'_>, ask: &Ask<'_>, load: &Load) -> (Option<Slot>, Pick) {
     match ask.preference {
-        Preference::Crc32(hash) => {
-            // Those of the tier that are configured: a backend that is out for a while must not move everybody's sessions.
-            let of_tier = || pool.members().filter(|(_, one)| load.active == Some(one.priority)).map(|(slot, _)| slot);
-            let count = u32::try_from(of_tier().count()).unwrap_or(u32::MAX);
-            let at = hash.checked_rem(count).and_then(|at| usize::try_from(at).ok());
-            (at.and_then(|at| of_tier().nth(at)), Pick::Hash)
-        }
+        Preference::Crc32(hash) => (load.active.and_then(|tier| hashed(pool, tier, hash)), Pick::Hash),
         Preference::Ranked(ranked) => {
             let is_candidate = |slot: &&Slot| {
                 pool.members.contains(slot)

@@ -182,3 +182,20 @@ fn limits_10_with_the_master_switch_off_nobody_waits_and_what_would_have_been_is
     let gone = decide(&PoolView { is_enforced: false, ..pool(&out) }, &nobody());
     assert_eq!(gate(gone), Some(Gate::NoBackend), "503 is no matter of load");
 }
+
+#[test]
+fn where_a_session_belongs_does_not_depend_on_who_is_up_but_on_the_tier() {
+    let mut backends = [tier(10, 8, 8), tier(10, 0, 8), tier(0, 0, 8)];
+    let of = |backends: &[BackendView], preference| belongs(&pool(backends), &Ask { preference, ..nobody() });
+    let (hash, ranked) = (Preference::Crc32(2), Preference::Ranked(&[2, 0, 1]));
+    let bound = Preference::Session { bound: Some(2) };
+    assert_eq!(of(&backends, Preference::None), None);
+    assert_eq!((of(&backends, hash), of(&backends, ranked), of(&backends, bound)), (Some(0), Some(0), Some(2)));
+    backends[0].is_admitted = false;
+    assert_eq!((of(&backends, hash), of(&backends, ranked)), (Some(0), Some(0)), "out for a while");
+    backends[1].is_admitted = false;
+    assert_eq!((of(&backends, hash), of(&backends, ranked)), (Some(2), Some(2)), "the tier is");
+    backends[2].is_admitted = false;
+    assert_eq!((of(&backends, hash), of(&backends, ranked)), (Some(0), Some(0)), "nobody is up");
+    assert_eq!(of(&backends, Preference::Session { bound: Some(9) }), None, "its backend has left the route");
+}

@@ -1,0 +1,50 @@
+//! What would become of a request now, for operators who ask: the same decision that the request itself would meet, and
+//! nothing changes by asking.
+
+use router_policy::admit::{self, Decision, Slot};
+use router_policy::flow::{Bucket, UnixMs, Verdict};
+use router_policy::refusal::{Gate, Refusal};
+use router_policy::tick::Tick;
+
+use super::model_pool::ModelPool;
+use super::state::{Lists, State};
+use super::{Asked, Place};
+
+/// One request's outlook.
+pub(super) struct Foreseen<'a> {
+    pub pool: &'a ModelPool,
+    /// Its turn's step, where turns are ranked.
+    pub bucket: Option<Bucket>,
+    /// What the gates that count slots say.
+    pub decision: Decision,
+    /// What those say that judge the pool by its speed; a request that waits or is refused before does not meet them.
+    pub speed: Verdict,
+    /// Where its session belongs, whether that can take it or not.
+    pub belongs: Option<Slot>,
+    /// The load that was decided on; its gate means nothing.
+    pub load: Refusal,
+}
+
+impl State {
+    /// `None` when the route has no pool for the request's model.
+    pub(super) fn foresee(&self, asked: &Asked, now: Tick, unix: UnixMs) -> Option<Foreseen<'_>> {
+        let place = self.pools.place(&asked.model).map(Place::Pool)?;
+        let pool = self.pool(place)?;
+        let mut view = self.view(place, unix);
+        let may_evict = || self.options.session_idle_ttl.is_some_and(|ttl| self.bindings.has_idle(now, ttl));
+        if self.needs_eviction(asked) && may_evict() {
+            view.sessions_full = false;
+        }
+        let lists = Lists { tried: self.tried(asked), ranked: self.ranked(asked) };
+        let ask = self.ask(place, asked, &lists, false);
+        let bucket = pool.bucket(asked);
+        Some(Foreseen {
+            pool,
+            bucket,
+            decision: admit::decide(&view, &ask),
+            speed: pool.flow.peek(unix, &pool.options, bucket),
+            belongs: admit::belongs(&view, &ask),
+            load: admit::refusal(&view, &ask, Gate::QueueFull),
+        })
+    }
+}
