@@ -24,7 +24,7 @@ fn conversation(session: usize, turn: usize) -> Vec<Json> {
 
 /// Sends every turn of every session, each to the next replica in turn, all sessions at the same time; returns for each
 /// session the engines it met, and the share of prompt tokens that engines found in their cache.
-async fn talk(cluster: &Cluster) -> anyhow::Result<(Vec<BTreeSet<String>>, f64)> {
+async fn talk(cluster: &Cluster, source: &str) -> anyhow::Result<(Vec<BTreeSet<String>>, f64)> {
     let replicas = cluster.replica_addresses()?;
     let mut met = vec![BTreeSet::new(); SESSIONS];
     for turn in 0..TURNS {
@@ -36,7 +36,7 @@ async fn talk(cluster: &Cluster) -> anyhow::Result<(Vec<BTreeSet<String>>, f64)>
         }
         while let Some(answer) = asks.join_next().await {
             let (session, answer) = answer??;
-            assert_eq!(answer.header("x-routed-source"), "header.x-session-id");
+            assert_eq!(answer.header("x-routed-source"), source);
             met[session].insert(answer.peer().to_owned());
         }
     }
@@ -52,7 +52,7 @@ async fn talk(cluster: &Cluster) -> anyhow::Result<(Vec<BTreeSet<String>>, f64)>
 
 async fn turns_stay_on_one_engine_across_replicas(kind: DatabaseKind) -> anyhow::Result<()> {
     let cluster = Cluster::builder(kind).replicas(3).engines(3).engine_args(&["--ttft-ms", "20"]).start().await?;
-    let (met, hit_rate) = talk(&cluster).await?;
+    let (met, hit_rate) = talk(&cluster, "header.x-session-id").await?;
     for (session, engines) in met.iter().enumerate() {
         assert_eq!(engines.len(), 1, "session {session} met {engines:?}");
     }
@@ -69,7 +69,7 @@ async fn turns_stay_on_one_engine_across_replicas(kind: DatabaseKind) -> anyhow:
 async fn without_affinity_they_spread(kind: DatabaseKind) -> anyhow::Result<()> {
     let cluster = Cluster::builder(kind).replicas(3).engines(3).engine_args(&["--ttft-ms", "20"]);
     let cluster = cluster.option("affinity", "off").start().await?;
-    let (met, hit_rate) = talk(&cluster).await?;
+    let (met, hit_rate) = talk(&cluster, "affinity_off").await?;
     let wanderers = met.iter().filter(|engines| engines.len() > 1).count();
     assert!(wanderers > SESSIONS / 2, "only {wanderers} of {SESSIONS} sessions met more than one engine");
     assert!(hit_rate < 0.95, "{hit_rate:.2}");
