@@ -5,11 +5,15 @@ use router_tests::await_event::{PATIENCE, until};
 use router_tests::chat::Chat;
 use router_tests::cluster::{Cluster, ROUTE};
 use router_tests::database::DatabaseKind;
+use serde_json::json;
 
 use super::{Tasks, send, set};
 
 router_tests::on_both_databases!(a_higher_tier_dies_the_lower_takes_over_and_it_returns);
-router_tests::on_any_database!(a_full_tier_overflows_only_where_tiers_may_be_crossed);
+router_tests::on_any_database!(
+    a_full_tier_overflows_only_where_tiers_may_be_crossed,
+    a_failing_tier_is_retried_below_only_where_tiers_may_be_crossed,
+);
 
 /// Two engines; the first is of a higher tier.
 async fn two_tiers(kind: DatabaseKind, options: &[(&str, &str)]) -> anyhow::Result<Cluster> {
@@ -93,5 +97,19 @@ async fn a_full_tier_overflows_only_where_tiers_may_be_crossed() -> anyhow::Resu
     peers.sort();
     peers.dedup();
     assert_eq!(peers.len(), 2, "the second went to the lower tier");
+    cluster.finish()
+}
+
+async fn a_failing_tier_is_retried_below_only_where_tiers_may_be_crossed() -> anyhow::Result<()> {
+    let mut cluster = two_tiers(DatabaseKind::Sqlite, &[]).await?;
+    cluster.expect_log("upstream");
+    // Its requests fail, its probes do not: it stays the active tier.
+    cluster.engines[0].set(&json!({"fail": "503"})).await?;
+    let failed = Chat::new().send(&cluster.client, cluster.replica(0)?).await?;
+    assert_eq!(failed.status, StatusCode::SERVICE_UNAVAILABLE, "{}", failed.text());
+    assert_eq!(failed.peer(), cluster.engines[0].address().to_string());
+    set(&cluster, &["cross_tier_fallback=true"]).await?;
+    let answer = Chat::new().send(&cluster.client, cluster.replica(1)?).await?.ok()?;
+    assert_eq!((answer.peer(), answer.header("x-routed-retries")), (&*cluster.engines[1].address().to_string(), "1"));
     cluster.finish()
 }

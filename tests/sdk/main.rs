@@ -42,6 +42,9 @@ async fn openai_errors() -> anyhow::Result<()> {
     let cluster = builder.option("max_waiting", "0").option("auth", "required").start().await?;
     let added = cluster.ctl()?.json(&["key", "add", "sdk"]).await?;
     let secret = added["secret"].as_str().expect("the secret").to_owned();
+    // A second route, with a pool per model.
+    let backend = format!("{},model=mock-model", cluster.engines[0].address());
+    cluster.ctl()?.ok(&["route", "add", "models", "--backend", &backend]).await?;
     let mut environment = addresses(&cluster)?;
     environment.push(("ROUTER_KEY".to_owned(), secret));
     environment.push(("MOCK_ENGINE".to_owned(), cluster.engines[0].address().to_string()));

@@ -49,6 +49,14 @@ check(isinstance(nowhere, openai.NotFoundError), "an unknown route is a NotFound
 bad = raised(lambda: client().chat.completions.create(model="mock-model", messages="not a list"))
 check(isinstance(bad, openai.BadRequestError), "the engine's own refusal comes through", repr(bad))
 
+by_model = client(base_url=f"{REPLICAS[0]}/models/v1")
+unknown = raised(lambda: by_model.chat.completions.create(**ask | {"model": "nobody's"}))
+check(isinstance(unknown, openai.BadRequestError), "an unknown model is a BadRequestError", repr(unknown))
+check(unknown.type == "model_not_supported", "of its type", unknown.body)
+check(unknown.body["details"]["supported_models"] == ["mock-model"], "which names those that there are", unknown.body)
+check([model.id for model in by_model.models.list()] == ["mock-model"], "as the list of models does")
+check(bool(by_model.chat.completions.create(**ask).choices), "the control: a known model is answered")
+
 # The only slot is held: the next request is refused, and one that may retry succeeds after the slot is free.
 control("hold")
 holder = threading.Thread(target=lambda: client().chat.completions.create(**ask))

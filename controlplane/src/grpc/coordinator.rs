@@ -138,7 +138,7 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
     let pools = fleet.all_pools();
     for v1::ClientOp { op, kind } in ops {
         match kind {
-            Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, &acquire, caller),
+            Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, acquire, caller),
             Some(Kind::Release(release)) => end(&pools, &release, caller),
             Some(Kind::FirstChunk(chunk)) => begin_answer(&pools, &chunk, caller),
             Some(Kind::Cancel(cancel)) => {
@@ -159,7 +159,7 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
     false
 }
 
-fn start_acquire(pools: &AllPools, op: u64, acquire: &v1::Acquire, caller: &Arc<Caller>) {
+fn start_acquire(pools: &AllPools, op: u64, acquire: v1::Acquire, caller: &Arc<Caller>) {
     // A closed pool refuses, and takes back what was reserved of it.
     match pools.find(&acquire.route) {
         Some(pool) => pool.acquire(op, asked(acquire), caller),
@@ -174,7 +174,7 @@ fn start_transfer(pools: &AllPools, op: u64, transfer: v1::Transfer, caller: &Ar
         (Some(pool), Ok(backend)) => {
             let is_connect = transfer.reason == i32::from(v1::FailureReason::Connect);
             let failed = Failed { lease: LeaseId(transfer.lease), backend, is_connect };
-            pool.transfer(op, &failed, asked(&again), caller);
+            pool.transfer(op, &failed, asked(again), caller);
         }
         _ => caller.refuse(op, Refusal::by(Gate::UnknownRoute)),
     }
@@ -205,11 +205,11 @@ fn end(pools: &AllPools, release: &v1::Release, caller: &Caller) {
     }
 }
 
-pub(crate) fn asked(acquire: &v1::Acquire) -> Asked {
+pub(crate) fn asked(acquire: v1::Acquire) -> Asked {
     let backends = |texts: &[String]| texts.iter().filter_map(|backend| BackendId::from_str(backend).ok()).collect();
     Asked {
         fingerprint: Fingerprint::from_slice(&acquire.fingerprint),
-        model: acquire.model.clone(),
+        model: acquire.model,
         turn: (acquire.turn != 0).then_some(acquire.turn),
         crc32: acquire.crc32,
         ranked: backends(&acquire.ranked),

@@ -18,7 +18,7 @@ pub(super) fn debug(asked: &Asked<'_>) -> Answer {
     let request = asked.request.request.clone().unwrap_or_default();
     let seen = asked.pool.inspect();
     let affinity = seen.spec.options().affinity;
-    let Some(routing) = asked.pool.inspect_routing(&read(&request)) else {
+    let Some(routing) = asked.pool.inspect_routing(&read(request.clone())) else {
         return Answer::of(asked.route())
             .with("error", Gate::UnknownModel.code())
             .with("hint", "this route has a pool for each model; give ?model=")
@@ -48,7 +48,7 @@ pub(super) fn debug(asked: &Asked<'_>) -> Answer {
 /// 503 when nobody takes requests.
 pub(super) fn inspect(asked: &Asked<'_>) -> Answer {
     let request = asked.request.request.clone().unwrap_or_default();
-    let Some(routing) = asked.pool.inspect_routing(&read(&request)) else {
+    let Some(routing) = asked.pool.inspect_routing(&read(request.clone())) else {
         return Answer::error(400, Gate::UnknownModel.code())
             .with("route", asked.route())
             .with("model", cut(&request.model))
