@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response};
 use router_policy::body::usage::{Tail, Usage};
@@ -20,8 +21,18 @@ pub(crate) struct Sampler {
     metrics: Arc<BackendMetrics>,
     rule: Rule,
     is_stream: bool,
-    /// `None` for an answer that no count can be read from.
-    tail: Option<Tail>,
+    seen: Seen,
+}
+
+/// What is kept of the answer's last bytes.
+#[derive(Debug)]
+enum Seen {
+    /// No count can be read from it.
+    Unread,
+    Nothing,
+    /// Most answers that are no streams come in one piece: it is only held, not copied.
+    One(Bytes),
+    More(Tail),
 }
 
 /// Which answers count for throughput.
@@ -50,8 +61,8 @@ impl Sampler {
         let is_plain = answer.headers().get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let flow = &options.flow;
         let rule = Rule { min_tokens: flow.tps_min_tokens, min_decode: flow.tps_min_decode, basis: flow.tps_basis };
-        let tail = (is_text && is_plain).then(Tail::default);
-        Some(Self { metrics: Arc::clone(metrics), rule, is_stream, tail })
+        let seen = if is_text && is_plain { Seen::Nothing } else { Seen::Unread };
+        Some(Self { metrics: Arc::clone(metrics), rule, is_stream, seen })
     }
 
     /// The body's first byte is here.
@@ -65,15 +76,27 @@ impl Sampler {
     }
 
     /// A chunk passes.
-    pub(crate) fn saw(&mut self, chunk: &[u8]) {
-        if let Some(tail) = &mut self.tail {
-            tail.push(chunk);
+    pub(crate) fn saw(&mut self, chunk: &Bytes) {
+        match &mut self.seen {
+            Seen::Unread => {}
+            Seen::Nothing => self.seen = Seen::One(chunk.clone()),
+            Seen::One(first) => {
+                let mut tail = Tail::default();
+                tail.push(first);
+                tail.push(chunk);
+                self.seen = Seen::More(tail);
+            }
+            Seen::More(tail) => tail.push(chunk),
         }
     }
 
     /// All has passed.
     pub(crate) fn end(mut self) -> Ended {
-        let usage = self.tail.take().map(Tail::usage).unwrap_or_default();
+        let usage = match std::mem::replace(&mut self.seen, Seen::Unread) {
+            Seen::Unread | Seen::Nothing => Usage::default(),
+            Seen::One(chunk) => Usage::read_end(&chunk),
+            Seen::More(tail) => tail.usage(),
+        };
         Ended { usage, sampler: self }
     }
 }

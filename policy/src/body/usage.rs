@@ -79,6 +79,11 @@ const FIELDS: [(&[u8], Field); 7] = [
 type Found = Option<Option<u32>>;
 
 impl Usage {
+    /// [`Usage::read`] of as much of an answer as [`Tail`] would keep.
+    pub fn read_end(bytes: &[u8]) -> Self {
+        Self::read(bytes.get(bytes.len().saturating_sub(KEPT)..).unwrap_or_default())
+    }
+
     /// The last match of each field in the bytes; one whose value is no whole number is no match.
     pub fn read(bytes: &[u8]) -> Self {
         let mut found: [Found; FIELDS.len()] = [None; FIELDS.len()];
@@ -179,6 +184,19 @@ mod tests {
             assert!(matches!(completion(after), None | Some(204)), "{after}");
         }
         assert_eq!(completion(whole), Some(204), "the control");
+    }
+
+    #[test]
+    fn an_answer_in_one_piece_reads_as_one_in_many() {
+        let text =
+            format!(r#"{}{{"completion_tokens":1}}{}{{"completion_tokens":2}}"#, "x".repeat(5000), " ".repeat(1990));
+        for end in [text.len(), 7000, 5030, 300] {
+            let whole = text.as_bytes().get(..end).unwrap_or_default();
+            let mut tail = Tail::default();
+            whole.chunks(7).for_each(|chunk| tail.push(chunk));
+            assert_eq!(tail.usage(), Usage::read_end(whole), "{end}");
+        }
+        assert_eq!(Usage::read_end(text.as_bytes()).completion, Some(2));
     }
 
     #[test]
