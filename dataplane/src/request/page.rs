@@ -1,8 +1,8 @@
-//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for the whole
-//! fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
+//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for
+//! the whole fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
 //!
-//! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by the
-//! control plane, by what [`is_local`] says.
+//! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by
+//! the control plane, by what [`is_local`] says.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -42,7 +42,8 @@ const MOST_PARAMETERS: usize = 32;
 const LONGEST_QUERY: usize = 4 << 10;
 const LONGEST_NAME: usize = 64;
 
-/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor slot.
+/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor
+/// slot.
 pub(crate) const INSPECTED_AT_ONCE: usize = 2;
 
 /// A page's path.
@@ -77,9 +78,9 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Whether the client is a person or a program on this machine: its connection is, and nobody speaks through it for somebody
-/// else. A proxy in front says so by its headers, a web page's script can't hide them. No page here has scripts, so what a browser
-/// asks for is asked for by its user only if the address was typed in.
+/// Whether the client is a person or a program on this machine: its connection is, and nobody speaks through it for
+/// somebody else. A proxy in front says so by its headers, a web page's script can't hide them. No page here has
+/// scripts, so what a browser asks for is asked for by its user only if the address was typed in.
 pub(crate) fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
     let is_direct = ON_BEHALF.iter().all(|name| !headers.contains_key(name));
     let is_asked_for = headers.get(FETCH_SITE).is_none_or(|site| site == "none");
@@ -228,7 +229,8 @@ where
 }
 
 impl View {
-    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays as it is.
+    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays
+    /// as it is.
     fn added_to(self, route: &RouteEntry, json: String) -> String {
         let Ok(mut page) = serde_json::from_str::<Map<String, Json>>(&json) else { return json };
         if page.contains_key("error") {
@@ -314,7 +316,10 @@ impl Hashes {
     /// Of every backend, counted from 1 in the order of the document.
     fn scores(&self) -> Option<Json> {
         let Self::Weights(weights) = self else { return None };
-        let score = |(idx, weight): (u32, &Weight)| json!({"idx": idx, "name": weight.name, "hash": weight.hash, "banned": !weight.is_admitted});
+        let score = |(idx, weight): (u32, &Weight)| {
+            let Weight { name, hash, is_admitted, .. } = weight;
+            json!({"idx": idx, "name": name, "hash": hash, "banned": !is_admitted})
+        };
         Some((1..).zip(weights).map(score).collect())
     }
 }
