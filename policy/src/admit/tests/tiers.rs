@@ -203,7 +203,7 @@ fn where_a_session_belongs_does_not_depend_on_who_is_up_but_on_the_tier() {
 
 /// How many requests of this share a pool holds when they come one by one.
 fn holds(adaptive: Option<f64>, factor: f64, limit: u32, share: f64) -> u32 {
-    (0..)
+    (0..1000)
         .find(|in_flight| {
             let backends = [tier(0, *in_flight, limit)];
             let pool = PoolView { adaptive, factor, ..pool(&backends) };
