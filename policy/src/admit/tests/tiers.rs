@@ -129,6 +129,18 @@ fn a_pool_per_model_has_its_own_backends_only() {
 }
 
 #[test]
+fn uploads_of_one_model_keep_no_slot_of_another_back() {
+    let backends = [tier(0, 0, 1), tier(0, 0, 1)];
+    let claims = [Claims { window: 0, count: 2 }];
+    let of_model = PoolView { members: &[1], is_by_model: true, claims: &claims, ..pool(&backends) };
+    assert_eq!(granted(decide(&of_model, &nobody())), Some(1));
+    let everybody = PoolView { members: &[0, 1], ..of_model };
+    assert_eq!(reserve(&everybody, &nobody()), Decision::Wait, "no more bodies than slots");
+    let flat = PoolView { is_by_model: false, ..everybody };
+    assert_eq!(decide(&flat, &nobody()), Decision::Wait, "the control: with one pool, a claim is kept");
+}
+
+#[test]
 fn rulings_1_hash_is_modulo_the_configured_backends_of_the_active_tier() {
     let mut backends = [tier(0, 0, 8), tier(10, 0, 8), tier(10, 0, 8), tier(10, 0, 8)];
     let hashed = |backends: &[BackendView], hash| {
