@@ -218,6 +218,7 @@ impl Pool {
         let mut state = self.state.lock();
         self.end_lease_of(&mut state, failed.lease, caller, now);
         self.metrics.transfers.inc();
+        state.count_retry(&failed.backend);
         if state.record_failure(&failed.backend, failed.is_connect, now) {
             self.after_condition_change(&mut state, &failed.backend, now);
         }

@@ -1,6 +1,7 @@
 //! The binding table of one route.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -36,6 +37,8 @@ pub(super) struct BindingTable {
     sweep_at: usize,
     /// A full table is not searched again before this, when the last search was in vain.
     next_full_scan: Cell<Tick>,
+    /// Sessions that moved here from another backend. Bounded by the route's backends: see [`Self::keep_moves`].
+    moved_to: HashMap<BackendId, u64>,
 }
 
 impl BindingTable {
@@ -51,8 +54,24 @@ impl BindingTable {
         self.by_session.get_mut(&session)
     }
 
+    /// In place of one on another backend, it counts as the session's move.
     pub(super) fn insert(&mut self, session: Fingerprint, binding: Binding) -> Option<Binding> {
-        self.by_session.insert(session, binding)
+        let to = binding.backend.clone();
+        let old = self.by_session.insert(session, binding);
+        if old.as_ref().is_some_and(|old| old.backend != to) {
+            *self.moved_to.entry(to).or_default() += 1;
+        }
+        old
+    }
+
+    /// How many sessions have moved to a backend.
+    pub(super) fn moves_to(&self, backend: &BackendId) -> u64 {
+        self.moved_to.get(backend).copied().unwrap_or(0)
+    }
+
+    /// Forgets the moves to backends that are gone.
+    pub(super) fn keep_moves(&mut self, is_there: impl Fn(&BackendId) -> bool) {
+        self.moved_to.retain(|backend, _| is_there(backend));
     }
 
     pub(super) fn remove(&mut self, session: Fingerprint) -> Option<Binding> {

@@ -15,6 +15,8 @@ pub(super) struct Foreseen<'a> {
     pub pool: &'a ModelPool,
     /// Its turn's step, where turns are ranked.
     pub bucket: Option<Bucket>,
+    /// The session table is full, and one of its sessions would end for this request's.
+    pub may_evict: bool,
     /// What the gates that count slots say.
     pub decision: Decision,
     /// What those say that judge the pool by its speed; a request that waits or is refused before does not meet them.
@@ -37,6 +39,7 @@ impl State {
         Some(Foreseen {
             pool,
             bucket,
+            may_evict: self.view(place, unix).sessions_full && !view.sessions_full,
             decision: admit::decide(&view, &ask),
             speed: pool.flow.peek(unix, &pool.options, bucket),
             belongs: admit::belongs(&view, &ask),

@@ -60,9 +60,10 @@ pub(super) const ENTRIES: &[OptionDef] = &[
     option(
         "cluster_avg_interval",
         GROUP,
-        seconds(1000, Duration::from_secs(3600)),
+        seconds(1000, Duration::from_secs(36)),
         "30s",
-        "Time between two samples of the average that status pages show.",
+        "Time between two samples of the average that status pages show. It is made of the last ten samples, none older than \
+         360 s: with a longer interval it would lose some of them.",
     )
     .hidden(),
 ];
