@@ -2,6 +2,7 @@
 //! modes; never a session, a key or a client's text.
 
 mod flow;
+mod waits;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -16,6 +17,7 @@ use router_proto::v1::{BackendState, Mode};
 use crate::store::group_commit::CommitterCounts;
 
 pub use flow::RouteFlow;
+pub use waits::Waits;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RouteLabel {
@@ -156,7 +158,7 @@ impl Metrics {
             cancelled: self.cancelled.get_or_create_owned(&label),
             transfers: self.transfers.get_or_create_owned(&label),
             bans: self.bans.get_or_create_owned(&label),
-            waited: self.waited.get_or_create_owned(&label),
+            waited: Waits::new(self.waited.get_or_create_owned(&label)),
             in_flight: self.in_flight.get_or_create_owned(&label),
             waiting: self.waiting.get_or_create_owned(&label),
             sessions: self.sessions.get_or_create_owned(&label),
@@ -212,8 +214,8 @@ pub struct PoolMetrics {
     pub transfers: Counter,
     /// Backends taken out for failures.
     pub bans: Counter,
-    /// Time from acquire to grant, in seconds.
-    pub waited: Histogram,
+    /// Time from acquire to grant.
+    pub waited: Waits,
     in_flight: Gauge,
     waiting: Gauge,
     sessions: Gauge,

@@ -147,6 +147,13 @@ impl Fingerprint {
         text
     }
 
+    /// Whether it prints so at its start; digits of either case. Allocates nothing: it is asked of a million in a row.
+    pub fn starts_with_hex(self, prefix: &str) -> bool {
+        let nibbles = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        let mut same = nibbles.zip(prefix.chars()).map(|(nibble, digit)| digit.to_digit(16) == Some(u32::from(nibble)));
+        prefix.len() <= 2 * self.0.len() && same.all(|is_same| is_same)
+    }
+
     /// A number that spreads sessions evenly; breaks ties between equally loaded backends.
     pub fn spread(self) -> u64 {
         let (first, _) = self.0.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
@@ -215,5 +222,18 @@ mod tests {
         assert_eq!(fingerprint.to_string(), "ab".repeat(16));
         assert_eq!(fingerprint.short(), "ab".repeat(8));
         assert_eq!(Fingerprint::from_slice(&[1; 15]), None);
+    }
+
+    #[test]
+    fn a_fingerprint_is_found_by_its_first_digits() {
+        let fingerprint = Fingerprint([0x0a, 0xb1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xff]);
+        let text = fingerprint.to_string();
+        for length in 0..=text.len() {
+            assert!(fingerprint.starts_with_hex(&text[..length]), "{length}");
+        }
+        assert!(fingerprint.starts_with_hex("0AB"));
+        for other in ["1", "0b", "0ab0", "ab", "0x", "ä", &format!("{text}0"), &"0".repeat(32)] {
+            assert!(!fingerprint.starts_with_hex(other), "{other}");
+        }
     }
 }

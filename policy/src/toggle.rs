@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::flow::UnixMs;
+use crate::option::{Kind, Value, find};
 
 /// A switch that may be turned on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +59,15 @@ impl Limit {
             Limit::Tps => "tps_limit_tps",
         }
     }
+
+    /// The numbers that its option takes. The option's word for no limit is none of them: a limit is undone by a reset.
+    fn kind(self) -> Kind {
+        match find(self.name()).map(|option| option.kind) {
+            Some(Kind::Decimal { min, max, is_above, .. }) => Kind::Decimal { min, max, is_above, word: None },
+            // No option of that name: then nothing is a number for it.
+            _ => Kind::Word(&[]),
+        }
+    }
 }
 
 /// What is set.
@@ -74,7 +84,7 @@ pub enum ToggleKey {
 pub enum ToggleValue {
     /// Of a switch.
     On(bool),
-    /// Of a limit: finite, more than 0.
+    /// Of a limit: within its option's bounds.
     Number(f64),
 }
 
@@ -139,16 +149,16 @@ impl ToggleKey {
 
     /// Reads a value for it.
     pub fn parse_value(&self, text: &str) -> Result<ToggleValue, InvalidToggle> {
-        let invalid = |allowed: &str| InvalidToggle { field: "value", problem: format!("allowed: {allowed}") };
+        let invalid = |problem: String| InvalidToggle { field: "value", problem };
         match self {
-            Self::Switch(_) => match text.to_ascii_lowercase().as_str() {
-                "on" | "1" | "true" | "yes" => Ok(ToggleValue::On(true)),
-                "off" | "0" | "false" | "no" => Ok(ToggleValue::On(false)),
-                _ => Err(invalid("on, off")),
+            Self::Switch(_) => match Kind::Bool.parse_text(text) {
+                Ok(Value::Bool(is_on)) => Ok(ToggleValue::On(is_on)),
+                _ => Err(invalid("allowed: on, off".to_owned())),
             },
-            Self::Limit(..) => match text.parse::<f64>() {
-                Ok(number) if number.is_finite() && number > 0.0 => Ok(ToggleValue::Number(number)),
-                _ => Err(invalid("a number of more than 0")),
+            Self::Limit(limit, _) => match limit.kind().parse_text(text) {
+                Ok(Value::Decimal(number)) => Ok(ToggleValue::Number(number)),
+                Ok(_) => Err(invalid(format!("allowed: {}", limit.kind().allowed()))),
+                Err(error) => Err(invalid(error.to_string())),
             },
         }
     }
@@ -246,10 +256,24 @@ mod tests {
         let error = ToggleKey::parse("rate", "").unwrap_err();
         assert!(error.to_string().starts_with("name: unknown toggle; allowed: load_rate_limit, ttft"), "{error}");
         assert_eq!(ToggleKey::parse("tps", "m").unwrap_err().field, "model");
-        for bad in ["0", "-1", "nan", "inf", ""] {
+        for bad in ["0", "-1", "nan", "inf", "", "none"] {
             assert!(ToggleKey::parse("ttft_limit_ms", "").unwrap().parse_value(bad).is_err(), "{bad}");
         }
         assert!(ToggleKey::parse("ttft", "").unwrap().parse_value("maybe").is_err());
+    }
+
+    #[test]
+    fn a_limit_has_the_bounds_of_its_option() {
+        for limit in Limit::ALL {
+            let key = ToggleKey::parse(limit.name(), "").unwrap();
+            let Kind::Decimal { max, .. } = find(limit.name()).unwrap().kind else { panic!("a number expected") };
+            assert_eq!(key.parse_value(&max.to_string()), Ok(ToggleValue::Number(max)), "the control");
+            let error = key.parse_value(&(max + 1.0).to_string()).unwrap_err();
+            assert_eq!(
+                error.problem,
+                format!("number expected, got '{}'; allowed: more than 0, up to {max}", max + 1.0)
+            );
+        }
     }
 
     #[test]

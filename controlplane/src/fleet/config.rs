@@ -245,6 +245,7 @@ impl Fleet {
                     closed.insert(change.route.clone(), pool);
                 }
                 self.prober.forget(&change.route);
+                self.forget_timed_rows(&change.route);
                 removed.push(&change.route);
             }
             tracing::info!(route = %change.route, action = ?change.action, "route changed");

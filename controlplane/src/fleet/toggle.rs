@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use router_policy::flow::UnixMs;
 use router_policy::ids::RouteName;
-use router_policy::route::RouteSpec;
+use router_policy::route::{Complaint, Complaints, RouteSpec};
 use router_policy::toggle::{InvalidToggle, Limit, Switch, Toggle, ToggleKey, ToggleValue, Toggles};
 use router_proto::v1;
 
 use super::Fleet;
 use crate::error::AdminError;
+use crate::pool::Pool;
 use crate::store::ToggleRow;
 
 /// The longest time that a toggle may be set for.
@@ -58,22 +59,23 @@ impl Fleet {
         let spec = specs
             .get(pool.name())
             .ok_or_else(|| AdminError::NotFound { what: "route", name: change.route.to_owned() })?;
-        let key = ToggleKey::parse(change.name, change.model)?;
         let now = UnixMs(self.context.clock.unix_ms(self.context.clock.now()));
         let mut toggles = pool.toggles();
-        let row_key = (pool.name().clone(), key.name().to_owned(), key.model().to_owned());
-        let (put, note) = if change.is_reset {
+        let (row_key, put, note) = if change.is_reset {
+            let key = ToggleKey::parse(change.name, change.model)?;
             let was_set = toggles.iter(now).any(|toggle| toggle.key == key);
             if !toggles.reset(&key) {
                 check_model(spec, key.model())?;
             }
-            (None, if was_set { String::new() } else { format!("{} was not set", key.name()) })
+            let note = if was_set { String::new() } else { format!("{} was not set", key.name()) };
+            (row_key(&pool, &key), None, note)
         } else {
-            check_model(spec, key.model())?;
-            let value = key.parse_value(change.value)?;
-            let until = until(now, change.ttl)?;
-            toggles.set(Toggle { key: key.clone(), value, until });
-            (Some(row(&row_key, value, until)), note(spec, &toggles, &key, value, now))
+            let toggle = read(spec, &change, now)?;
+            let row_key = row_key(&pool, &toggle.key);
+            toggles.set(toggle.clone());
+            let note = note(spec, &toggles, &toggle.key, toggle.value, now);
+            let row = row(&row_key, toggle.value, toggle.until);
+            (row_key, Some(row), note)
         };
         let (puts, removes) = match &put {
             Some(put) => (std::slice::from_ref(put), [].as_slice()),
@@ -81,13 +83,14 @@ impl Fleet {
         };
         self.store.save_toggles(puts, removes).await?;
         match put.as_ref().and_then(|put| put.until_unix_ms) {
-            Some(until) => self.timed_rows.lock().insert(row_key, UnixMs(until)),
+            Some(until) => self.timed_rows.lock().insert(row_key.clone(), UnixMs(until)),
             None => self.timed_rows.lock().remove(&row_key),
         };
         pool.set_toggles(toggles);
         self.publish_dirty();
         let value = put.map(|put| put.value).unwrap_or_default();
-        tracing::info!(route = %pool.name(), toggle = key.name(), model = key.model(), value, ttl = ?change.ttl, "toggle changed");
+        let (_, toggle, model) = row_key;
+        tracing::info!(route = %pool.name(), toggle, model, value, ttl = ?change.ttl, "toggle changed");
         drop(specs);
         // Whoever sets a limit does so by what is measured now: a crash must not part the two.
         self.store_flows().await;
@@ -122,6 +125,17 @@ impl Fleet {
         }
     }
 
+    /// A route is gone, and its rows with it.
+    pub(super) fn forget_timed_rows(&self, route: &RouteName) {
+        self.timed_rows.lock().retain(|(of, ..), _| of != route);
+    }
+
+    /// How many rows wait for the end of their time.
+    #[cfg(test)]
+    pub(crate) fn timed_toggles(&self) -> usize {
+        self.timed_rows.lock().len()
+    }
+
     /// Removes rows whose time is over.
     pub async fn forget_expired_toggles(&self) {
         // So that none is set anew in between.
@@ -140,8 +154,44 @@ impl Fleet {
     }
 }
 
+fn row_key(pool: &Pool, key: &ToggleKey) -> Key {
+    (pool.name().clone(), key.name().to_owned(), key.model().to_owned())
+}
+
+/// Reads what is to be set; the error names everything that is wrong with it.
+fn read(spec: &RouteSpec, change: &ToggleChange<'_>, now: UnixMs) -> Result<Toggle, AdminError> {
+    let mut complaints = Complaints::default();
+    let mut complain = |field: &str, problem| complaints.0.push(Complaint { field: field.to_owned(), problem });
+    let key = ToggleKey::parse(change.name, change.model).or_else(|error| {
+        complain(error.field, error.problem);
+        // A switch's value is read also when it is said to be of a model.
+        ToggleKey::parse(change.name, "")
+    });
+    if let Err(problem) = key.as_ref().map_or(Ok(()), |key| known_model(spec, key.model())) {
+        complain("model", problem);
+    }
+    let value = key
+        .as_ref()
+        .ok()
+        .and_then(|key| key.parse_value(change.value).map_err(|error| complain(error.field, error.problem)).ok());
+    if change.ttl > TTL_MAX {
+        complain("ttl", "allowed: up to 365 days, or 0 for ever".to_owned());
+    }
+    match (key, value) {
+        (Ok(key), Some(value)) if complaints.0.is_empty() => {
+            Ok(Toggle { key, value, until: (!change.ttl.is_zero()).then(|| now + change.ttl) })
+        }
+        _ => Err(AdminError::Invalid(complaints)),
+    }
+}
+
 /// Whether a limit may be for this model; the empty one is the whole route.
 fn check_model(spec: &RouteSpec, model: &str) -> Result<(), AdminError> {
+    known_model(spec, model).map_err(|problem| AdminError::Argument { field: "model", problem })
+}
+
+/// Whether it may; the error says why not.
+fn known_model(spec: &RouteSpec, model: &str) -> Result<(), String> {
     let models = spec.models();
     if model.is_empty() || models.contains(&model) {
         return Ok(());
@@ -154,15 +204,7 @@ fn check_model(spec: &RouteSpec, model: &str) -> Result<(), AdminError> {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         format!("not a model of route {}; allowed: {}{more}, or none for the whole route", spec.name, listed.join(", "))
     };
-    Err(AdminError::Argument { field: "model", problem })
-}
-
-fn until(now: UnixMs, ttl: Duration) -> Result<Option<UnixMs>, AdminError> {
-    if ttl > TTL_MAX {
-        let problem = "allowed: up to 365 days, or 0 for ever".to_owned();
-        return Err(AdminError::Argument { field: "ttl", problem });
-    }
-    Ok((!ttl.is_zero()).then(|| now + ttl))
+    Err(problem)
 }
 
 fn row((route, name, model): &Key, value: ToggleValue, until: Option<UnixMs>) -> ToggleRow {

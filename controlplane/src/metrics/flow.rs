@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use router_policy::flow::{BucketCounts, UnixMs};
+use router_policy::flow::{BucketCounts, TpsBasis, UnixMs};
 
 use super::BackendLabel;
 use crate::pool::{FlowSeen, RouteSeen};
@@ -26,6 +26,14 @@ struct BucketLabel {
     route: String,
     model: String,
     bucket: String,
+}
+
+/// `decode` or `total`, whichever the route's limits do not go by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BasisLabel {
+    route: String,
+    model: String,
+    basis: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +61,7 @@ pub(super) struct FlowMetrics {
     adaptive_limit: Family<PoolLabel, Number>,
     ttft_seconds: Family<PoolLabel, Number>,
     tps: Family<PoolLabel, Number>,
+    other_tps: Family<BasisLabel, Number>,
     held: Family<PoolLabel, Gauge>,
     would_trip: Family<TripLabel, Counter>,
     admitted: Family<BucketLabel, Counter>,
@@ -62,6 +71,8 @@ pub(super) struct FlowMetrics {
     backend_granted: Family<BackendLabel, Counter>,
     backend_failures: Family<BackendLabel, Counter>,
     backend_banned: Family<BackendLabel, Counter>,
+    backend_retries: Family<BackendLabel, Counter>,
+    backend_moves: Family<BackendLabel, Counter>,
 }
 
 impl FlowMetrics {
@@ -71,6 +82,8 @@ impl FlowMetrics {
         registry.register("adaptive_limit", "Leases that an adaptive pool may hold", self.adaptive_limit.clone());
         registry.register("ttft_ewma_seconds", "Smoothed time to first token", self.ttft_seconds.clone());
         registry.register("tps_ewma", "Smoothed tokens per second", self.tps.clone());
+        let other = "Smoothed tokens per second by the basis that no limit goes by";
+        registry.register("tps_other_ewma", other, self.other_tps.clone());
         registry.register("new_sessions_held", "1 while first turns are held back for TTFT", self.held.clone());
         let would = "Requests that a gate would have stopped while load_rate_limit was off";
         registry.register("would_trip", would, self.would_trip.clone());
@@ -82,6 +95,10 @@ impl FlowMetrics {
         registry.register("backend_failures", "Failed requests, by backend", self.backend_failures.clone());
         let banned = "How often a backend was taken out for failures, by backend";
         registry.register("backend_banned", banned, self.backend_banned.clone());
+        let retries = "Requests that went on to another backend, by the backend that had failed them";
+        registry.register("backend_retries", retries, self.backend_retries.clone());
+        let moves = "Sessions that moved, by the backend that they moved to";
+        registry.register("backend_session_moves", moves, self.backend_moves.clone());
     }
 
     /// Makes the families what these routes are. Not by two at a time: counters are made anew and counted up.
@@ -94,6 +111,8 @@ impl FlowMetrics {
                 self.backend_granted.get_or_create(&label).inc_by(backend.granted_total);
                 self.backend_failures.get_or_create(&label).inc_by(backend.failures_total);
                 self.backend_banned.get_or_create(&label).inc_by(backend.bans_total);
+                self.backend_retries.get_or_create(&label).inc_by(backend.retries_total);
+                self.backend_moves.get_or_create(&label).inc_by(backend.moves_total);
             }
             for pool in flows {
                 self.fill_pool(route, pool, seen.unix);
@@ -114,7 +133,11 @@ impl FlowMetrics {
         for family in [&self.backend_granted, &self.backend_failures, &self.backend_banned] {
             family.clear();
         }
+        for family in [&self.backend_retries, &self.backend_moves] {
+            family.clear();
+        }
         self.would_trip.clear();
+        self.other_tps.clear();
     }
 
     fn fill_pool(&self, route: &str, pool: &FlowSeen, unix: UnixMs) {
@@ -132,6 +155,14 @@ impl FlowMetrics {
         }
         if let Some(tps) = flow.tps_metrics(unix, options).first().and_then(|metric| metric.ewma) {
             self.tps.get_or_create(&label).set(tps);
+        }
+        if let Some(tps) = flow.other_tps(unix, options) {
+            let basis = match options.tps_basis {
+                TpsBasis::Total => "decode",
+                TpsBasis::Decode => "total",
+            };
+            let label = BasisLabel { route: route.to_owned(), model: model.clone(), basis };
+            self.other_tps.get_or_create(&label).set(tps);
         }
         let trips = flow.trips();
         for (gate, count) in [("concurrency", trips.concurrency), ("ttft", trips.ttft), ("tps", trips.tps)] {

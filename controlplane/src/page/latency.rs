@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use router_policy::flow::{ControllerView, LatencyGate};
+use router_policy::flow::{ControllerView, LatencyGate, TpsBasis};
 use router_policy::option::resolved::FlowSettings;
 use router_policy::toggle::Switch;
 use serde_json::{Map, Value as Json, json};
@@ -12,6 +12,8 @@ use super::answer::Answer;
 use super::metrics::SignalPage;
 use crate::pool::{FlowSeen, RouteSeen};
 
+/// `queue_wait_ms` is no part of the TTFT, and steers nothing: the mean time from a request to its slot, over the requests of
+/// the whole route that got one within the last five to ten minutes. Left out while there is none.
 pub(super) fn ttft(asked: &Asked<'_>) -> Answer {
     let (seen, flows) = (asked.pool.inspect(), asked.pool.inspect_flows());
     let settings = seen.spec.options().flow;
@@ -27,7 +29,8 @@ pub(super) fn ttft(asked: &Asked<'_>) -> Answer {
         .with("ttft_429_enabled", refuses)
         .with_some("ttft_limit_ms", settings.ttft.limit)
         .with_some("ttft_limit_by_model", page.by_model())
-        .with("ewma_ms", page.ewmas(&flows));
+        .with("ewma_ms", page.ewmas(&flows))
+        .with_some("queue_wait_ms", seen.queue_wait.map(|wait| wait.as_secs_f64() * 1000.0));
     measuring(answer, &page, &flows).with("metrics", page.list(&flows))
 }
 
@@ -37,6 +40,7 @@ pub(super) fn tps(asked: &Asked<'_>) -> Answer {
     let page = SignalPage::new(LatencyGate::Tps, &seen, &settings.tps);
     let is_off = seen.toggles.switch(Switch::Tps, seen.unix) == Some(false);
     let no_usage = |pool: &FlowSeen| (pool.key().to_owned(), json!(pool.flow.no_usage(seen.unix, &pool.options)));
+    let other = |pool: &FlowSeen| Some((pool.key().to_owned(), json!(pool.flow.other_tps(seen.unix, &pool.options)?)));
     let answer = Answer::of(asked.route())
         .with("global_enabled", true)
         .with("dict_declared", true)
@@ -47,10 +51,20 @@ pub(super) fn tps(asked: &Asked<'_>) -> Answer {
         .with_some("tps_limit_tps", settings.tps.limit)
         .with_some("tps_limit_by_model", page.by_model())
         .with("ewma_tps", page.ewmas(&flows))
+        .with(other_basis(settings.tps_basis), flows.iter().filter_map(other).collect::<Map<_, _>>())
         .with("nousage_samples", flows.iter().map(no_usage).collect::<Map<_, _>>())
         .with("min_tokens", settings.tps_min_tokens);
     let answer = measuring(answer, &page, &flows).with("metrics", page.list(&flows));
     adaptive(answer, &seen, &flows, &settings)
+}
+
+/// What the number is called that is shown beside the one that steers, `ewma_tps`: the smoothed slowest fifth by the other
+/// basis (rulings §3).
+fn other_basis(steering: TpsBasis) -> &'static str {
+    match steering {
+        TpsBasis::Total => "decode_tps",
+        TpsBasis::Decode => "total_tps",
+    }
 }
 
 /// Where the route's limit comes from; a model's own is in `metrics`.

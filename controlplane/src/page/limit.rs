@@ -59,8 +59,17 @@ async fn set(asked: &Asked<'_>, limit: Limit, param: &'static str) -> Result<Str
     } else {
         ToggleChange { is_reset: true, ..change }
     };
-    let (_, note) = asked.fleet.set_toggle(change).await?;
+    let changed = asked.fleet.set_toggle(change).await;
+    let (_, note) = changed.map_err(|error| in_terms_of(param, error))?;
     Ok(if change.is_reset { String::new() } else { note })
+}
+
+/// What is wrong with the value is wrong with this parameter.
+fn in_terms_of(param: &str, mut error: AdminError) -> AdminError {
+    if let AdminError::Invalid(complaints) = &mut error {
+        complaints.0.iter_mut().filter(|one| one.field == "value").for_each(|one| param.clone_into(&mut one.field));
+    }
+    error
 }
 
 fn told(asked: &Asked<'_>, gate: LatencyGate) -> Answer {

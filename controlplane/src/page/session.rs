@@ -50,11 +50,13 @@ pub(super) fn status(asked: &Asked<'_>) -> Answer {
         .with("pools", flows.iter().map(pool).collect::<Map<_, _>>())
 }
 
-/// `ptok` are prompt tokens, `ctok` those of them that were cached.
-fn counted(counts: &BucketCounts) -> [(&'static str, Option<Json>); 5] {
+/// `over` are those that found their share of the pool full; they may have waited and got in. `ptok` are prompt tokens, `ctok`
+/// those of them that were cached.
+fn counted(counts: &BucketCounts) -> [(&'static str, Option<Json>); 6] {
     [
         ("admits", Some(json!(counts.admitted))),
         ("refusals", Some(json!(counts.refused))),
+        ("over", Some(json!(counts.over))),
         ("ptok", Some(json!(counts.prompt_tokens))),
         ("ctok", Some(json!(counts.cached_tokens))),
         ("hit_rate", counts.hit_rate().map(Json::from)),

@@ -36,6 +36,8 @@ pub(super) struct Backend {
     pub failures_total: u64,
     /// How often it was taken out for failures.
     pub bans_total: u64,
+    /// Requests that went on to another backend, for this one had failed them.
+    pub retries_total: u64,
     /// Sessions by data-parallel rank; as long as the highest rank in use asks for.
     pub bound_by_rank: Vec<u64>,
 }
@@ -54,6 +56,7 @@ impl Backend {
             granted_total: 0,
             failures_total: 0,
             bans_total: 0,
+            retries_total: 0,
             bound_by_rank: Vec::new(),
         }
     }

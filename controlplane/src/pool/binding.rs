@@ -1,5 +1,7 @@
 //! The binding table of one route.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use indexmap::IndexMap;
@@ -33,7 +35,10 @@ pub(super) struct Binding {
 pub(super) struct BindingTable {
     by_session: IndexMap<Fingerprint, Binding>,
     sweep_at: usize,
-    next_full_scan: Tick,
+    /// A full table is not searched again before this, when the last search was in vain.
+    next_full_scan: Cell<Tick>,
+    /// Sessions that moved here from another backend. Bounded by the route's backends: see [`Self::keep_moves`].
+    moved_to: HashMap<BackendId, u64>,
 }
 
 impl BindingTable {
@@ -49,8 +54,24 @@ impl BindingTable {
         self.by_session.get_mut(&session)
     }
 
+    /// In place of one on another backend, it counts as the session's move.
     pub(super) fn insert(&mut self, session: Fingerprint, binding: Binding) -> Option<Binding> {
-        self.by_session.insert(session, binding)
+        let to = binding.backend.clone();
+        let old = self.by_session.insert(session, binding);
+        if old.as_ref().is_some_and(|old| old.backend != to) {
+            *self.moved_to.entry(to).or_default() += 1;
+        }
+        old
+    }
+
+    /// How many sessions have moved to a backend.
+    pub(super) fn moves_to(&self, backend: &BackendId) -> u64 {
+        self.moved_to.get(backend).copied().unwrap_or(0)
+    }
+
+    /// Forgets the moves to backends that are gone.
+    pub(super) fn keep_moves(&mut self, is_there: impl Fn(&BackendId) -> bool) {
+        self.moved_to.retain(|backend, _| is_there(backend));
     }
 
     pub(super) fn remove(&mut self, session: Fingerprint) -> Option<Binding> {
@@ -86,27 +107,27 @@ impl BindingTable {
         (ended, false)
     }
 
-    /// Whether a full table has one to give up.
+    /// Whether there is one to give up. A search that found none is not repeated at once.
     pub(super) fn has_idle(&self, now: Tick, ttl: Duration) -> bool {
-        self.by_session.values().any(|binding| binding.is_idle(now, ttl))
+        if now < self.next_full_scan.get() {
+            return false;
+        }
+        let has_idle = self.by_session.values().any(|binding| binding.is_idle(now, ttl));
+        if !has_idle {
+            self.next_full_scan.set(now + FULL_SCAN_EVERY);
+        }
+        has_idle
     }
 
-    /// The binding that has been idle longest, if it is idle for `ttl`. A search that found none is not repeated at once.
+    /// The binding that has been idle longest, if it is idle for `ttl`.
     pub(super) fn pop_oldest_idle(&mut self, now: Tick, ttl: Duration) -> Option<(Fingerprint, Binding)> {
-        if now < self.next_full_scan {
-            return None;
-        }
         let oldest = self
             .by_session
             .iter()
             .filter(|(_, binding)| binding.is_idle(now, ttl))
             .min_by_key(|(session, binding)| (binding.last_used, **session))
-            .map(|(session, _)| *session);
-        let Some(session) = oldest else {
-            self.next_full_scan = now + FULL_SCAN_EVERY;
-            return None;
-        };
-        self.remove(session).map(|binding| (session, binding))
+            .map(|(session, _)| *session)?;
+        self.remove(oldest).map(|binding| (oldest, binding))
     }
 }
 

@@ -31,6 +31,7 @@ impl Pool {
         let mut state = self.state.lock();
         state.is_closed = false;
         state.install(spec, now, self.context.unix(now));
+        state.forget_moves_to_nowhere();
         if let Some(drains) = drains {
             set_drains(&mut state, drains);
             state.refresh_all(now);

@@ -115,11 +115,7 @@ fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, re
         (Decision::Refuse(refusal), _) => {
             let why = match refusal.gate {
                 Gate::NoBackend | Gate::ContextWindow => sentences.backends(),
-                Gate::SessionTableFull => format!(
-                    "{} of {} sessions are bound, and on_full keeps new ones out",
-                    state.bindings.len(),
-                    state.options.max_sessions
-                ),
+                Gate::SessionTableFull => sentences.sessions(),
                 Gate::QueueFull => format!("{}; {}", sentences.load(), sentences.queue()),
                 gate => gate.detail().to_owned(),
             };
@@ -144,7 +140,7 @@ fn unknown_model(state: &State, asked: &Asked, session: String, now: Tick) -> v1
         outcome: format!("refused with {}: {why}", Gate::UnknownModel.http_status()),
         refused_by: Gate::UnknownModel.code().to_owned(),
         session,
-        gates: vec![v1::GateState { name: "backends".to_owned(), trips: true, why }],
+        gates: gate::unknown_model(why),
         candidates: in_route.map(candidate).collect(),
         ..v1::ExplainReply::default()
     }
@@ -176,11 +172,9 @@ fn find_session(state: &State, wanted: &SessionAsked) -> (Option<Fingerprint>, S
             }
         }
         SessionAsked::Prefix(prefix) => {
-            let mut found = state
-                .bindings
-                .iter()
-                .map(|(session, _)| session)
-                .filter(|session| session.to_string().starts_with(prefix));
+            // Requests wait for this lock: nothing is printed to compare it, and the second one ends the search.
+            let mut found =
+                state.bindings.iter().map(|(session, _)| session).filter(|session| session.starts_with_hex(prefix));
             match (found.next(), found.next()) {
                 (Some(session), None) => (Some(session), bound(session).unwrap_or_default()),
                 (Some(session), Some(_)) => {

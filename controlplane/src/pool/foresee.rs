@@ -15,6 +15,8 @@ pub(super) struct Foreseen<'a> {
     pub pool: &'a ModelPool,
     /// Its turn's step, where turns are ranked.
     pub bucket: Option<Bucket>,
+    /// The session table is full, and one of its sessions would end for this request's.
+    pub may_evict: bool,
     /// What the gates that count slots say.
     pub decision: Decision,
     /// What those say that judge the pool by its speed; a request that waits or is refused before does not meet them.
@@ -30,17 +32,14 @@ impl State {
     pub(super) fn foresee(&self, asked: &Asked, now: Tick, unix: UnixMs) -> Option<Foreseen<'_>> {
         let place = self.pools.place(&asked.model).map(Place::Pool)?;
         let pool = self.pool(place)?;
-        let mut view = self.view(place, unix);
-        let may_evict = || self.options.session_idle_ttl.is_some_and(|ttl| self.bindings.has_idle(now, ttl));
-        if self.needs_eviction(asked) && may_evict() {
-            view.sessions_full = false;
-        }
+        let view = self.view_for(place, asked, now, unix);
         let lists = Lists { tried: self.tried(asked), ranked: self.ranked(asked) };
         let ask = self.ask(place, asked, &lists, false);
         let bucket = pool.bucket(asked);
         Some(Foreseen {
             pool,
             bucket,
+            may_evict: self.view(place, unix).sessions_full && !view.sessions_full,
             decision: admit::decide(&view, &ask),
             speed: pool.flow.peek(unix, &pool.options, bucket),
             belongs: admit::belongs(&view, &ask),

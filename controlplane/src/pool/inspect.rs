@@ -2,6 +2,7 @@
 //! requests wait for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use router_policy::admit::Decision;
 use router_policy::flow::{Bucket, Flow, FlowOptions, Trips, UnixMs};
@@ -27,6 +28,8 @@ pub struct RouteSeen {
     pub backends: Vec<BackendSeen>,
     /// In order of the model's name.
     pub pools: Vec<PoolSeen>,
+    /// The mean time from a request to its slot, of late.
+    pub queue_wait: Option<Duration>,
 }
 
 /// One backend.
@@ -50,6 +53,10 @@ pub struct BackendSeen {
     pub failures_total: u64,
     /// How often it was taken out for failures.
     pub bans_total: u64,
+    /// Requests that went on to another backend, for it had failed them.
+    pub retries_total: u64,
+    /// Sessions that moved to it from another backend.
+    pub moves_total: u64,
 }
 
 /// One pool, without its flow control.
@@ -131,6 +138,8 @@ impl Pool {
             granted_total: backend.granted_total,
             failures_total: backend.failures_total,
             bans_total: backend.bans_total,
+            retries_total: backend.retries_total,
+            moves_total: state.bindings.moves_to(&backend.spec.id),
         });
         let pools = state.pools.list.iter().map(|pool| PoolSeen {
             model: pool.model.clone(),
@@ -144,6 +153,7 @@ impl Pool {
             toggles: state.toggles.clone(),
             backends: backends.collect(),
             pools: pools.collect(),
+            queue_wait: self.metrics.waited.recent_mean(),
         }
     }
 

@@ -28,8 +28,7 @@ pub struct SessionFilter {
 impl SessionFilter {
     /// Whether it means this session.
     pub fn matches(&self, session: Fingerprint, backend: &BackendId) -> bool {
-        self.backend.as_ref().is_none_or(|wanted| wanted == backend)
-            && (self.prefix.is_empty() || session.to_string().starts_with(&self.prefix))
+        self.backend.as_ref().is_none_or(|wanted| wanted == backend) && session.starts_with_hex(&self.prefix)
     }
 }
 

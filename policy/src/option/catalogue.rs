@@ -143,7 +143,10 @@ pub const RETRY_CONDITIONS: &[&str] = &["connect", "header_timeout", "5xx", "500
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::flow::cluster_avg;
 
     #[test]
     fn each_default_is_valid_and_each_name_stands_once() {
@@ -248,6 +251,35 @@ mod tests {
                 assert_eq!(option.default_value(preset).unwrap().to_string(), default, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_limit_of_0_is_refused_and_a_metric_s_threshold_of_0_is_not() {
+        for name in ["ttft_limit_ms", "tps_limit_tps"] {
+            let kind = find(name).unwrap().kind;
+            let error = kind.parse_json(&json!(0)).unwrap_err();
+            assert!(error.allowed.starts_with("more than 0, up to ") && error.allowed.ends_with(" or none"), "{error}");
+            assert_eq!(kind.parse_json(&json!(0.5)).unwrap(), Value::Decimal(0.5), "the control");
+            assert_eq!(kind.parse_text("none").unwrap(), Value::Word("none"));
+        }
+        for name in ["ttft_limit_by_model", "tps_limit_by_model"] {
+            let kind = find(name).unwrap().kind;
+            let error = kind.parse_json(&json!({"m": 0})).unwrap_err();
+            assert!(error.to_string().contains("got the number 0; allowed: none, or an object"), "{error}");
+            assert_eq!(kind.parse_text("m=0.5").unwrap().to_string(), r#"{"m":0.5}"#, "the control");
+        }
+        for name in ["ttft_metrics", "tps_metrics"] {
+            let list = json!([{"metric": "avg", "threshold": 0}]);
+            assert_eq!(find(name).unwrap().kind.parse_json(&list).unwrap().to_string(), list.to_string());
+        }
+    }
+
+    #[test]
+    fn cluster_averages_lose_no_sample() {
+        let kind = find("cluster_avg_interval").unwrap().kind;
+        let longest = cluster_avg::TTL / u32::try_from(cluster_avg::SLOTS).unwrap();
+        assert_eq!(kind.parse_text("36s").unwrap(), Value::Duration(longest));
+        assert!(kind.parse_text("37s").is_err());
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub enum Kind {
     },
     /// Numbers by model name, as a JSON object; in text also `m1=30000,m2=500`. `none` is the empty list.
     DecimalsByModel {
-        /// Smallest allowed.
-        min: f64,
+        /// Each is more than this.
+        above: f64,
         /// Largest allowed.
         max: f64,
     },
@@ -167,8 +167,8 @@ impl Kind {
                 let low = if is_above { format!("more than {min}, up to {max}") } else { format!("{min}..={max}") };
                 word.map_or_else(|| low.clone(), |word| format!("{low} or {word}"))
             }
-            Kind::DecimalsByModel { min, max } => {
-                format!("none, or an object of model names with a number of {min}..={max}")
+            Kind::DecimalsByModel { above, max } => {
+                format!("none, or an object of model names with a number of more than {above}, up to {max}")
             }
             Kind::Metrics => format!(
                 "none, or a list of 1 to {MAX_METRICS} objects with metric (a name), q (between 0 and 1; `avg` needs none) \
@@ -278,7 +278,7 @@ impl Kind {
         let inner = json.as_str().map(structured::json_of);
         let json = inner.as_ref().unwrap_or(json);
         match self {
-            Kind::DecimalsByModel { min, max } => Some(structured::numbers(json, min, max)),
+            Kind::DecimalsByModel { above, max } => Some(structured::numbers(json, above, max)),
             Kind::Metrics => Some(structured::metrics(json)),
             Kind::Turns => Some(structured::turns(json)),
             _ => None,

@@ -52,8 +52,14 @@ async fn a_bad_toggle_is_not_sent() {
     let (fake, at) = with_chat().await;
     let lines = [
         ("toggle chat ttft maybe", "ttft: allowed: on, off or `reset`, which undoes it"),
-        ("toggle chat ttft_limit_ms on", "ttft_limit_ms: allowed: a number of more than 0 or `reset`, which undoes it"),
-        ("toggle chat tps_limit_tps -1", "tps_limit_tps: allowed: a number of more than 0 or `reset`, which undoes it"),
+        (
+            "toggle chat ttft_limit_ms on",
+            "ttft_limit_ms: number expected, got 'on'; allowed: more than 0, up to 86400000 or `reset`, which undoes it",
+        ),
+        (
+            "toggle chat tps_limit_tps -1",
+            "tps_limit_tps: number expected, got '-1'; allowed: more than 0, up to 1000000 or `reset`, which undoes it",
+        ),
         ("toggle chat ttft off --model m1", "model: ttft is a switch of the whole route; allowed: no model"),
         ("toggle chat ttft reset --for 5m", "--for: `reset` takes effect at once and for good; leave it out"),
     ];

@@ -2,6 +2,7 @@
 
 use router_policy::admit::Decision;
 use router_policy::flow::{FlowOptions, LatencyGate, LatencyRefusal, MetricView, UnixMs};
+use router_policy::option::{Affinity, OnFull};
 use router_policy::refusal::Gate;
 use router_proto::v1;
 
@@ -18,10 +19,25 @@ pub(super) struct Sentences<'a> {
     pub unix: UnixMs,
 }
 
+/// The gates, in the order in which they are asked.
+const GATES: [&str; 6] = ["model", "backends", "session table", "concurrency", "ttft", "tps"];
+/// Of a gate that an earlier one keeps the request from.
+const NOT_REACHED: &str = "not reached";
+
+/// The gates of a request for whose model there is no pool.
+pub(super) fn unknown_model(why: String) -> Vec<v1::GateState> {
+    let later = std::iter::repeat_n((false, NOT_REACHED.to_owned()), GATES.len() - 1);
+    gate_states(std::iter::once((true, why)).chain(later))
+}
+
+fn gate_states(told: impl IntoIterator<Item = (bool, String)>) -> Vec<v1::GateState> {
+    let state = |(name, (trips, why)): (&str, (bool, String))| v1::GateState { name: name.to_owned(), trips, why };
+    GATES.into_iter().zip(told).map(state).collect()
+}
+
 impl Sentences<'_> {
-    /// Each gate.
+    /// Each gate. At most one trips: the one that refuses the request, or makes it wait.
     pub(super) fn gates(&self) -> Vec<v1::GateState> {
-        let gate = |name: &str, trips, why| v1::GateState { name: name.to_owned(), trips, why };
         let refused_by = match self.foreseen.decision {
             Decision::Refuse(refusal) => Some(refusal.gate),
             _ => None,
@@ -32,14 +48,46 @@ impl Sentences<'_> {
         } else {
             self.load()
         };
-        let (ttft_trips, ttft) = self.speed(LatencyGate::Ttft);
-        let (tps_trips, tps) = self.speed(LatencyGate::Tps);
-        vec![
-            gate("backends", matches!(refused_by, Some(Gate::NoBackend | Gate::ContextWindow)), self.backends()),
-            gate("concurrency", is_full, concurrency),
-            gate("ttft", ttft_trips, ttft),
-            gate("tps", tps_trips, tps),
-        ]
+        let has_no_backend = matches!(refused_by, Some(Gate::NoBackend | Gate::ContextWindow));
+        gate_states([
+            (false, self.model()),
+            (has_no_backend, self.backends()),
+            (refused_by == Some(Gate::SessionTableFull), self.sessions()),
+            (is_full, concurrency),
+            self.speed(LatencyGate::Ttft),
+            self.speed(LatencyGate::Tps),
+        ])
+    }
+
+    fn model(&self) -> String {
+        let members = self.foreseen.pool.members.len();
+        match &self.foreseen.pool.model {
+            Some(model) => format!("{members} of {} backends serve model '{model}'", self.state.pools.everybody.len()),
+            None => "this route has one pool for all models".to_owned(),
+        }
+    }
+
+    /// How many sessions are bound, and what that means for this one.
+    pub(super) fn sessions(&self) -> String {
+        let (state, options) = (self.state, &self.state.options);
+        if options.affinity != Affinity::Binding {
+            return "sessions of this route are not bound".to_owned();
+        }
+        let (bound, most) = (state.bindings.len(), options.max_sessions);
+        let many = format!("{bound} of {most} sessions are bound");
+        let is_known = |session| state.bindings.get(session).is_some();
+        let more = match self.asked.fingerprint {
+            None => "; this request has no session",
+            Some(session) if is_known(session) => ", this one among them",
+            Some(_) if bound < most => "",
+            Some(_) => match (options.on_full, self.foreseen.may_evict) {
+                (OnFull::Unbound, _) => ", and on_full serves new ones without binding them",
+                (OnFull::EvictIdle, true) => ", and on_full ends the one that has been idle longest",
+                (OnFull::EvictIdle, false) => ", and on_full finds none that has been idle for long enough",
+                (OnFull::Refuse, _) => ", and on_full keeps new ones out",
+            },
+        };
+        many + more
     }
 
     fn is_over(&self) -> bool {
@@ -129,8 +177,13 @@ impl Sentences<'_> {
             return (false, format!("{numbers}; {why}"));
         }
         let stops = verdict.refusal.as_ref().is_some_and(|refusal| refusal.gate == gate);
-        if stops {
-            return (true, numbers);
+        match self.foreseen.decision {
+            Decision::Refuse(_) if stops || is_tripped => return (false, format!("{numbers}; {NOT_REACHED}")),
+            Decision::Wait if stops || is_tripped => {
+                return (false, format!("{numbers}; not reached while the request waits"));
+            }
+            _ if stops => return (true, numbers),
+            _ => {}
         }
         if gate == LatencyGate::Ttft && pool.flow.is_held(self.unix, options) {
             return (false, format!("{numbers}; new sessions are held back until it is well below the limit"));
@@ -142,7 +195,7 @@ impl Sentences<'_> {
             return (false, format!("{numbers}; refuses nobody, for load_rate_limit is off"));
         }
         if gate == LatencyGate::Tps && verdict.refusal.is_some() {
-            return (false, format!("{numbers}; not reached"));
+            return (false, format!("{numbers}; {NOT_REACHED}"));
         }
         let (used, _) = pool.flow.probes_used(self.unix, options, gate);
         let slots = settings.probes_per_window;

@@ -55,6 +55,19 @@ impl State {
         }
     }
 
+    /// Counts a request that goes on to another backend.
+    pub(in crate::pool) fn count_retry(&mut self, failed: &BackendId) {
+        if let Some(backend) = self.slots.get(failed).and_then(|slot| self.backends.get_mut(*slot)) {
+            backend.retries_total += 1;
+        }
+    }
+
+    /// Moves to backends that are not here any more are not counted any longer.
+    pub(in crate::pool) fn forget_moves_to_nowhere(&mut self) {
+        let slots = &self.slots;
+        self.bindings.keep_moves(|backend| slots.contains_key(backend));
+    }
+
     /// Forgets every session, in memory only.
     pub(in crate::pool) fn forget_all_bindings(&mut self) {
         self.bindings = BindingTable::default();

@@ -71,7 +71,12 @@ async fn what_is_set_outlives_the_process_and_changes_of_the_route_but_not_the_r
         .unwrap();
     assert_eq!(told(&pool("chat").toggle_states()), ["load_rate_limit=off"], "its document is another");
 
+    let timed = || second.fleet.timed_toggles();
+    let for_a_day = ToggleChange { ttl: DAY, ..on("chat", "ttft", "off") };
+    second.fleet.set_toggle(for_a_day).await.unwrap();
+    assert_eq!(timed(), 2, "one of each route");
     second.fleet.remove_route("chat").await.unwrap();
+    assert_eq!(timed(), 1, "it goes with its route");
     assert_eq!(rows(&second).await, ["many tps_limit_tps  7", "many tps_limit_tps b 12.5"]);
     let again = json!({"name": "chat", "backends": ["127.0.0.1:9"]});
     second.fleet.apply(&again, ApplyMode::default()).await.unwrap();
@@ -89,12 +94,13 @@ async fn what_is_set_outlives_the_process_and_changes_of_the_route_but_not_the_r
 async fn bad_toggles_are_named_and_change_nothing(place: Place) {
     let still = routed(&place).await;
     let refused = async |change: ToggleChange<'_>| match still.fleet.set_toggle(change).await {
-        Err(AdminError::Argument { field, problem }) => format!("{field}: {problem}"),
+        Err(error @ (AdminError::Invalid(_) | AdminError::Argument { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     };
     assert!(refused(on("chat", "rate", "off")).await.starts_with("name: unknown toggle; allowed: load_rate_limit"));
     assert_eq!(refused(on("chat", "ttft", "perhaps")).await, "value: allowed: on, off");
-    assert_eq!(refused(on("chat", "ttft_limit_ms", "-1")).await, "value: allowed: a number of more than 0");
+    let of_limit = "number expected, got '-1'; allowed: more than 0, up to 86400000";
+    assert_eq!(refused(on("chat", "ttft_limit_ms", "-1")).await, format!("value: {of_limit}"));
     let of_model = |route, model| ToggleChange { model, ..on(route, "ttft_limit_ms", "1") };
     assert_eq!(
         refused(of_model("many", "c")).await,
@@ -106,6 +112,23 @@ async fn bad_toggles_are_named_and_change_nothing(place: Place) {
     );
     let too_long = ToggleChange { ttl: 366 * DAY, ..on("chat", "ttft", "off") };
     assert_eq!(refused(too_long).await, "ttl: allowed: up to 365 days, or 0 for ever");
+    // Everything at once.
+    let all = ToggleChange { model: "c", value: "-1", ttl: 366 * DAY, ..on("many", "ttft_limit_ms", "") };
+    let lines = format!(
+        "model: not a model of route many; allowed: a, b, or none for the whole route\nvalue: {of_limit}\n\
+         ttl: allowed: up to 365 days, or 0 for ever"
+    );
+    assert_eq!(refused(all).await, lines);
+    let of_switch = ToggleChange { model: "a", ..on("many", "ttft", "perhaps") };
+    assert_eq!(
+        refused(of_switch).await,
+        "model: ttft is a switch of the whole route; allowed: no model\nvalue: allowed: on, off"
+    );
+    assert_eq!(
+        refused(ToggleChange { is_reset: true, ..all }).await,
+        lines.lines().next().unwrap(),
+        "no value is read"
+    );
     let unknown = still.fleet.set_toggle(on("nowhere", "ttft", "off")).await.unwrap_err();
     assert!(matches!(unknown, AdminError::NotFound { what: "route", .. }));
     assert_eq!(rows(&still).await, [] as [&str; 0]);

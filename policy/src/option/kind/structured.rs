@@ -21,7 +21,7 @@ pub(super) fn json_of(text: &str) -> Json {
 }
 
 /// `{"m1": 30000, "m2": 500}`; in text also `m1=30000,m2=500`.
-pub(super) fn numbers(json: &Json, min: f64, max: f64) -> Result<Value, String> {
+pub(super) fn numbers(json: &Json, above: f64, max: f64) -> Result<Value, String> {
     let mut numbers = BTreeMap::new();
     match json {
         Json::Null => {}
@@ -29,7 +29,7 @@ pub(super) fn numbers(json: &Json, min: f64, max: f64) -> Result<Value, String> 
             for part in text.split(',') {
                 let (name, number) = part.rsplit_once('=').ok_or("a part without =")?;
                 let number = number.trim().parse().map_err(|_| "a part without a number after =")?;
-                if numbers.insert(checked_name(name.trim())?, checked(number, min, max)?).is_some() {
+                if numbers.insert(checked_name(name.trim())?, checked(number, above, max)?).is_some() {
                     return Err("a name that stands twice".to_owned());
                 }
             }
@@ -37,7 +37,7 @@ pub(super) fn numbers(json: &Json, min: f64, max: f64) -> Result<Value, String> 
         Json::Object(fields) => {
             for (name, number) in fields {
                 let number = number.as_f64().ok_or_else(|| format!("object with a {}", json_kind(number)))?;
-                numbers.insert(checked_name(name)?, checked(number, min, max)?);
+                numbers.insert(checked_name(name)?, checked(number, above, max)?);
             }
         }
         other => return Err(json_kind(other).to_owned()),
@@ -45,8 +45,8 @@ pub(super) fn numbers(json: &Json, min: f64, max: f64) -> Result<Value, String> 
     Ok(Value::Decimals(numbers))
 }
 
-fn checked(number: f64, min: f64, max: f64) -> Result<f64, String> {
-    let is_good = number.is_finite() && number >= min && number <= max;
+fn checked(number: f64, above: f64, max: f64) -> Result<f64, String> {
+    let is_good = number > above && number <= max;
     if is_good { Ok(number) } else { Err(format!("the number {number}")) }
 }
 

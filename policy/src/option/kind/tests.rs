@@ -71,11 +71,20 @@ fn numbers_metrics_and_turn_tables_are_read_and_print_back() {
     for bad in [json!(0), json!(1.1), json!("nan"), json!("inf"), json!([0.1]), json!(true)] {
         assert!(fraction.parse_json(&bad).is_err(), "{bad}");
     }
-    let by_model = Kind::DecimalsByModel { min: 0.0, max: 100.0 };
+    let by_model = Kind::DecimalsByModel { above: 0.0, max: 100.0 };
     for same in [json!({"org/m:1": 5, "n": 0.5}), json!("org/m:1=5,n=0.5"), json!("{\"n\": 0.5, \"org/m:1\": 5}")] {
         assert_eq!(by_model.parse_json(&same).unwrap().to_string(), r#"{"n":0.5,"org/m:1":5}"#, "{same}");
     }
-    for bad in [json!({"m": "5"}), json!({"m": 101}), json!({"": 1}), json!("m"), json!("m=1,m=2"), json!(7)] {
+    for bad in [
+        json!({"m": "5"}),
+        json!({"m": 101}),
+        json!({"m": 0}),
+        json!("m=nan"),
+        json!({"": 1}),
+        json!("m"),
+        json!("m=1,m=2"),
+        json!(7),
+    ] {
         assert!(by_model.parse_json(&bad).is_err(), "{bad}");
     }
     let metrics = json!([{"metric": "p80", "q": 0.8, "threshold": 30000}, {"metric": "avg", "threshold": 9.5}]);

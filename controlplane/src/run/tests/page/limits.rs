@@ -27,6 +27,7 @@ async fn limits_12_3_and_12_4_what_is_measured_and_from_where_its_limits_come() 
         ttft_limit_by_model ewma_ms alpha ttl probe_window probe_per_window probe_used_cur_window metrics";
     assert_eq!(missing(&ttft, fields), [] as [&str; 0]);
     assert_eq!(ttft["ewma_ms"], json!({"a": 1000.0}));
+    assert_eq!(ttft["queue_wait_ms"], 0.0, "nobody had to wait");
     assert_eq!(ttft["metrics"][1]["items"][0], json!({"metric": "p80", "q": 0.8, "threshold_ms": 900.0}));
     assert_eq!(ttft["metrics"][0]["source"], "static");
 
@@ -49,6 +50,9 @@ async fn limits_12_3_and_12_4_what_is_measured_and_from_where_its_limits_come() 
         adaptive_cc_at_pressure adaptive_cc_at_slack adaptive_cc_hold_when_idle adaptive_cc_pressure_frac \
         adaptive_cc_slack_frac adaptive_cc_abs adaptive_cc_interval";
     assert_eq!(missing(&tps, fields), [] as [&str; 0]);
+    // Of each 40 tokens in 2 s, 1.3 s after the first byte: both numbers are kept, and the one that steers is the first.
+    assert_eq!((&tps["ewma_tps"], &tps["decode_tps"]), (&json!({"a": 20.0}), &json!({"a": 40.0})));
+    assert_eq!(tps.get("total_tps"), None);
     assert_eq!((&tps["tps_limit_source"], &tps["adaptive_cc_max"]), (&json!("route"), &json!({"a": 30.0, "b": 20.0})));
     let off = get(&still, "_tps_toggle?on=0").await;
     assert_eq!(off["runtime_off"], true);
@@ -72,6 +76,12 @@ async fn limits_12_8_limits_for_a_time() {
     for bad in ["ms=-1", "ms=NaN", "ms=inf", "ms=x", "ms=1&ttl=-1", "ms=1&ttl=x", "ms=1&model=m", "ms=1&ttl=99999999"] {
         assert_eq!(status(&still, &format!("_ttft_limit?{bad}")).await, 400, "{bad}");
     }
+    let (_, told) = told(&still, request("_ttft_limit?ms=86400001&model=m")).await;
+    assert_eq!(
+        told["error"],
+        "model: route chat has one pool for all models; allowed: no model\n\
+         ms: number expected, got '86400001'; allowed: more than 0, up to 86400000"
+    );
     let idle = get(&still, "_tps_limit?tps=7").await;
     assert_eq!(
         (&idle["override_effective"], &idle["declares_metrics"], &idle["shadowed_limit_tps"]),
@@ -116,9 +126,11 @@ async fn switches_say_by_whose_word_they_stand() {
         (&json!(true), &json!("route"), 6)
     );
     assert_eq!((&prio["no_header"]["admits"], prio["no_header"].get("hit_rate")), (&json!(6), None));
+    assert_eq!((&prio["no_header"]["over"], &prio["no_header"]["refusals"]), (&json!(2), &json!(0)), "they got in");
     assert_eq!(
         prio["table"][5],
-        json!({"bucket": 5, "min_turn": 32, "share": 1.0, "tol": 1.5, "admits": 0, "refusals": 0, "ptok": 0, "ctok": 0})
+        json!({"bucket": 5, "min_turn": 32, "share": 1.0, "tol": 1.5, "admits": 0, "refusals": 0, "over": 0,
+            "ptok": 0, "ctok": 0})
     );
     assert_eq!(prio["pools"], json!({"_": {"hold": false, "t1_probes_used_cur_window": 0}}));
     assert_eq!(get(&still, "_session_prio_toggle?on=0").await["source"], "runtime");

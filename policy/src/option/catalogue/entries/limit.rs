@@ -22,7 +22,7 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         GROUP,
         Kind::Int { min: 0, max: 100_000 },
         "32",
-        "Requests that may wait for a slot when every backend is full, over all replicas. 0: none waits.",
+        "Requests that may wait for a slot of a pool when all its backends are full, over all replicas. 0: none waits.",
     )
     .unit("requests")
     .openresty("0"),
@@ -60,9 +60,10 @@ pub(super) const ENTRIES: &[OptionDef] = &[
     option(
         "cluster_avg_interval",
         GROUP,
-        seconds(1000, Duration::from_secs(3600)),
+        seconds(1000, Duration::from_secs(36)),
         "30s",
-        "Time between two samples of the average that status pages show.",
+        "Time between two samples of the average that status pages show. It is made of the last ten samples, none older than \
+         360 s: with a longer interval it would lose some of them.",
     )
     .hidden(),
 ];

@@ -11,16 +11,16 @@ pub(super) const ENTRIES: &[OptionDef] = &[
     option(
         "tps_limit_tps",
         GROUP,
-        Kind::Decimal { min: 0.0, max: LIMIT_MAX, is_above: false, word: Some("none") },
+        Kind::Decimal { min: 0.0, max: LIMIT_MAX, is_above: true, word: Some("none") },
         "none",
         "Four of five answers must be at least this fast. With `adaptive_cc` the pool's limit falls while they are not; \
-         without it, requests are refused.",
+         without it, requests are refused. `none`: neither.",
     )
     .unit("tokens/s"),
     option(
         "tps_limit_by_model",
         GROUP,
-        Kind::DecimalsByModel { min: 0.0, max: LIMIT_MAX },
+        Kind::DecimalsByModel { above: 0.0, max: LIMIT_MAX },
         "none",
         "In place of `tps_limit_tps`, by model. For routes with a pool per model.",
     )

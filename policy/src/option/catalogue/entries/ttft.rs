@@ -11,16 +11,16 @@ pub(super) const ENTRIES: &[OptionDef] = &[
     option(
         "ttft_limit_ms",
         GROUP,
-        Kind::Decimal { min: 0.0, max: LIMIT_MAX_MS, is_above: false, word: Some("none") },
+        Kind::Decimal { min: 0.0, max: LIMIT_MAX_MS, is_above: true, word: Some("none") },
         "none",
         "Requests are refused while the smoothed 80th percentile of the time to the first byte of a stream is this long or \
-         longer. Time in the queue does not count.",
+         longer. Time in the queue does not count. `none`: never for that.",
     )
     .unit("ms"),
     option(
         "ttft_limit_by_model",
         GROUP,
-        Kind::DecimalsByModel { min: 0.0, max: LIMIT_MAX_MS },
+        Kind::DecimalsByModel { above: 0.0, max: LIMIT_MAX_MS },
         "none",
         "In place of `ttft_limit_ms`, by model. For routes with a pool per model.",
     )
