@@ -8,7 +8,10 @@ use serde_json::json;
 
 use super::{Tasks, send};
 
-router_tests::on_both_databases!(each_model_has_its_own_pool);
+router_tests::on_both_databases!(
+    each_model_has_its_own_pool,
+    a_session_that_alternates_between_models_stays_bound_in_each
+);
 
 async fn each_model_has_its_own_pool(kind: DatabaseKind) -> anyhow::Result<()> {
     let cluster = Cluster::builder(kind).engines(2).start().await?;
@@ -61,5 +64,21 @@ async fn each_model_has_its_own_pool(kind: DatabaseKind) -> anyhow::Result<()> {
     assert_eq!(peer, second);
     // The control: where backends state no models, any model will do.
     Chat::new().model("whatever").send(&cluster.client, cluster.replica(0)?).await?.ok()?;
+    cluster.finish()
+}
+
+async fn a_session_that_alternates_between_models_stays_bound_in_each(kind: DatabaseKind) -> anyhow::Result<()> {
+    let cluster = Cluster::builder(kind).engines(2).start().await?;
+    let addresses: Vec<String> = cluster.engines.iter().map(|engine| engine.address().to_string()).collect();
+    let document = json!({"name": "models", "backends_by_model": {"a": addresses, "b": addresses}}).to_string();
+    cluster.ctl()?.run_with_stdin(&["apply", "-f", "-"], &document).await?.ok()?;
+    let mut peers = Vec::new();
+    for (at, model) in ["a", "b", "a", "b", "a"].into_iter().enumerate() {
+        let chat = Chat::new().route("models").model(model).session("alternates");
+        let answer = chat.send(&cluster.client, cluster.replica(at % 2)?).await?.ok()?;
+        assert_eq!(answer.mode(), if at < 2 { "new" } else { "bound" }, "turn {at} with model {model}");
+        peers.push(answer.peer().to_owned());
+    }
+    assert_eq!((&peers[2], &peers[3], &peers[4]), (&peers[0], &peers[1], &peers[0]));
     cluster.finish()
 }
