@@ -69,7 +69,7 @@ mod tests {
     fn caller(port: Port, peer: &str, method: &Method, headers: &[(&'static str, &'static str)]) -> (bool, bool) {
         let pairs =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        let headers = HeaderMap::from_iter(pairs);
+        let headers: HeaderMap = pairs.collect();
         let caller = Caller::of(port, peer.parse().unwrap(), method, &Uri::from_static("/chat/_ttft_toggle"), &headers);
         (caller.is_local, caller.may_change)
     }
