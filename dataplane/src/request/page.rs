@@ -1,5 +1,5 @@
-//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for the whole
-//! fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
+//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for
+//! the whole fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
 //!
 //! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by the
 //! control plane, by what [`Caller`] says.
@@ -40,7 +40,8 @@ const MOST_PARAMETERS: usize = 32;
 const LONGEST_QUERY: usize = 4 << 10;
 const LONGEST_NAME: usize = 64;
 
-/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor slot.
+/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor
+/// slot.
 pub(crate) const INSPECTED_AT_ONCE: usize = 2;
 
 /// A page's path.
@@ -218,7 +219,8 @@ where
 }
 
 impl View {
-    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays as it is.
+    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays
+    /// as it is.
     fn added_to(self, route: &RouteEntry, json: String) -> String {
         let Ok(mut page) = serde_json::from_str::<Map<String, Json>>(&json) else { return json };
         if page.contains_key("error") {
@@ -304,7 +306,10 @@ impl Hashes {
     /// Of every backend, counted from 1 in the order of the document.
     fn scores(&self) -> Option<Json> {
         let Self::Weights(weights) = self else { return None };
-        let score = |(idx, weight): (u32, &Weight)| json!({"idx": idx, "name": weight.name, "hash": weight.hash, "banned": !weight.is_admitted});
+        let score = |(idx, weight): (u32, &Weight)| {
+            let Weight { name, hash, is_admitted, .. } = weight;
+            json!({"idx": idx, "name": name, "hash": hash, "banned": !is_admitted})
+        };
         Some((1..).zip(weights).map(score).collect())
     }
 }

@@ -1,4 +1,5 @@
-//! The admin port: `/healthz`, `/readyz`, `/metrics`, and the routes' pages `/<route>/_…`. Answers until the very end of a shutdown.
+//! The admin port: `/healthz`, `/readyz`, `/metrics`, and the routes' pages `/<route>/_…`. Answers until the very end
+//! of a shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -212,7 +212,15 @@ struct Reader<'a> {
     set: &'a OptionSet,
 }
 
+/// What a reader of defaults alone reads.
+static NOTHING_SET: OptionSet = OptionSet::new();
+
 impl Reader<'_> {
+    /// The preset's defaults.
+    fn without_set(&self) -> Self {
+        Self { set: &NOTHING_SET, ..*self }
+    }
+
     fn value(&self, name: &str) -> Option<Value> {
         self.set.get(name).cloned().or_else(|| find(name)?.default_value(self.preset))
     }
