@@ -13,6 +13,7 @@ mod foresee;
 mod inspect;
 mod lease;
 mod model_pool;
+mod queue;
 mod reconcile;
 mod refuse;
 mod report;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use router_policy::flow::UnixMs;
 use router_policy::ids::{BackendId, Fingerprint, LeaseId, RouteName};
-use router_policy::refusal::Refusal;
+use router_policy::refusal::{Gate, Refusal};
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
 use router_proto::v1;
@@ -249,7 +250,7 @@ impl Pool {
         let next_flow = self.run_flow(&mut state, now);
         self.serve_waiters(&mut state, now);
         while let Some(waiter) = state.waiters.pop_expired(now) {
-            self.refuse_late(&mut state, &waiter, now);
+            self.refuse_waiter(&mut state, &waiter, Gate::QueueTimeout, now);
         }
         state.next_event().into_iter().chain(next_flow).min()
     }

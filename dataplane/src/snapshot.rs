@@ -2,6 +2,8 @@
 //! ([`follow`]) and read without a lock ([`store`]).
 
 pub(crate) mod follow;
+pub(crate) mod route;
 pub(crate) mod store;
 
-pub(crate) use store::{BackendEntry, RouteEntry, Snapshot, SnapshotStore};
+pub(crate) use route::{BackendEntry, RouteEntry};
+pub(crate) use store::{Snapshot, SnapshotStore};

@@ -9,7 +9,7 @@ mod tier;
 pub mod view;
 
 pub use claim::Claims;
-pub use decide::{Binding, Grant, Pick, belongs, decide, refusal, reserve};
+pub use decide::{Binding, Grant, Pick, belongs, competing, decide, refusal, reserve};
 pub use view::{Ask, BackendView, PoolView, Preference, Slot, has_window};
 
 pub use crate::refusal::Refusal;

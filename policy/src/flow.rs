@@ -21,6 +21,7 @@ pub mod metric;
 pub mod options;
 pub mod pool_flow;
 pub mod probe_slots;
+mod range;
 pub mod signal;
 pub mod time;
 pub mod tokens;

@@ -1,5 +1,6 @@
 //! The binding table of one route.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -34,7 +35,8 @@ pub(super) struct Binding {
 pub(super) struct BindingTable {
     by_session: IndexMap<Fingerprint, Binding>,
     sweep_at: usize,
-    next_full_scan: Tick,
+    /// A full table is not searched again before this, when the last search was in vain.
+    next_full_scan: Cell<Tick>,
     /// Sessions that moved here from another backend. Bounded by the route's backends: see [`Self::keep_moves`].
     moved_to: HashMap<BackendId, u64>,
 }
@@ -105,27 +107,27 @@ impl BindingTable {
         (ended, false)
     }
 
-    /// Whether a full table has one to give up.
+    /// Whether there is one to give up. A search that found none is not repeated at once.
     pub(super) fn has_idle(&self, now: Tick, ttl: Duration) -> bool {
-        self.by_session.values().any(|binding| binding.is_idle(now, ttl))
+        if now < self.next_full_scan.get() {
+            return false;
+        }
+        let has_idle = self.by_session.values().any(|binding| binding.is_idle(now, ttl));
+        if !has_idle {
+            self.next_full_scan.set(now + FULL_SCAN_EVERY);
+        }
+        has_idle
     }
 
-    /// The binding that has been idle longest, if it is idle for `ttl`. A search that found none is not repeated at once.
+    /// The binding that has been idle longest, if it is idle for `ttl`.
     pub(super) fn pop_oldest_idle(&mut self, now: Tick, ttl: Duration) -> Option<(Fingerprint, Binding)> {
-        if now < self.next_full_scan {
-            return None;
-        }
         let oldest = self
             .by_session
             .iter()
             .filter(|(_, binding)| binding.is_idle(now, ttl))
             .min_by_key(|(session, binding)| (binding.last_used, **session))
-            .map(|(session, _)| *session);
-        let Some(session) = oldest else {
-            self.next_full_scan = now + FULL_SCAN_EVERY;
-            return None;
-        };
-        self.remove(session).map(|binding| (session, binding))
+            .map(|(session, _)| *session)?;
+        self.remove(oldest).map(|binding| (oldest, binding))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use router_policy::admit::{BackendView, Slot};
 use router_policy::flow::{AnswerTimes, Bucket, Flow, LatencyRefusal, UnixMs};
 use router_policy::ids::LeaseId;
 use router_policy::tick::Tick;
@@ -12,6 +13,8 @@ use super::model_pool::NO_POOL;
 use super::state::State;
 use super::{Asked, Caller, Place, Pool};
 use crate::store::FlowRow;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a replica tells of an answer that has ended.
 #[derive(Debug, Clone, Copy, Default)]
@@ -111,17 +114,17 @@ impl Pool {
         }
     }
 
-    /// A request was judged: the adaptive limit wants to know how many there were.
-    pub(super) fn note_judged(&self, state: &mut State, place: Place, now: Tick) {
+    /// A request is judged: the adaptive limit wants to know how many it competes with.
+    pub(super) fn note_judged(&self, state: &mut State, place: Place, asked: &Asked, now: Tick) {
         let Some(pool) = state.pool(place) else { return };
-        if pool.options.active_adaptive().is_none() {
+        if pool.options.active_adaptive().is_none() || is_judged_before(state, asked) {
             return;
         }
-        let in_flight = state.pool_in_flight(pool);
         let unix = self.context.unix(now);
+        let competing = state.competing(place, asked, unix);
         if let Some(pool) = state.pool_mut(place) {
             let was_armed = pool.flow.next_step(&pool.options).is_some();
-            pool.flow.judged(unix, &pool.options, in_flight);
+            pool.flow.judged(unix, &pool.options, competing);
             pool.is_dirty = true;
             if !was_armed && pool.flow.next_step(&pool.options).is_some() {
                 self.rearm.notify_one();
@@ -131,12 +134,27 @@ impl Pool {
 
     /// A request found its pool, or its share of it, full.
     pub(super) fn note_over(&self, state: &mut State, place: Place, asked: &Asked, now: Tick) {
+        if is_judged_before(state, asked) {
+            return;
+        }
         let unix = self.context.unix(now);
         if let Some(pool) = state.pool_mut(place) {
             let bucket = pool.bucket(asked);
             pool.flow.over(unix, &pool.options, bucket);
             pool.is_dirty = true;
         }
+    }
+
+    /// Whether those gates would refuse a request that has to wait. It takes nothing: they are asked again when it is served.
+    pub(super) fn foresee_speed(
+        &self,
+        state: &State,
+        place: Place,
+        asked: &Asked,
+        now: Tick,
+    ) -> Option<LatencyRefusal> {
+        let pool = state.pool(place).filter(|_| asked.tried.is_empty() && !asked.is_reserve)?;
+        pool.flow.peek(self.context.unix(now), &pool.options, pool.bucket(asked)).refusal
     }
 
     /// Asks the gates that judge the pool by its speed. A request that only changes its backend was judged before.
@@ -187,9 +205,8 @@ impl Pool {
             tracing::info!(route = %self.name, toggles = over.join(", "), "set for a time that is over");
             self.use_toggles(state, now);
         }
-        let in_flight: Vec<u32> = state.pools.list.iter().map(|pool| state.pool_in_flight(pool)).collect();
         let mut next = state.toggles.next_expiry();
-        for (pool, in_flight) in state.pools.list.iter_mut().zip(in_flight) {
+        for pool in &mut state.pools.list {
             if pool.flow.step(unix, &pool.options, pool.static_max) {
                 pool.is_dirty = true;
             }
@@ -197,6 +214,7 @@ impl Pool {
             if pool.sampled_in != Some(unix.window(interval)) {
                 // The first sample comes after one interval (limits.md §12.5).
                 if pool.sampled_in.replace(unix.window(interval)).is_some() {
+                    let in_flight = in_flight(&pool.members, &state.views);
                     pool.flow.record_in_flight(unix, &pool.options, in_flight);
                     pool.is_dirty = true;
                 }
@@ -208,8 +226,10 @@ impl Pool {
                 tracing::warn!(route = %self.name, model = pool.name(), percent, "requests that state no session turn");
             }
             let step = pool.flow.next_step(&pool.options);
+            // Shares of requests without a turn are those of a minute.
+            let minute = pool.options.prio.as_ref().map(|_| next_window(unix, MINUTE));
             let sample = next_window(unix, interval);
-            next = [next, step, Some(sample)].into_iter().flatten().min();
+            next = [next, step, minute, Some(sample)].into_iter().flatten().min();
         }
         // What was due is done; a step that waits for traffic comes with the next tick of its interval.
         next.map(|at| self.context.clock.tick(at.0.max(unix.0.saturating_add(1))))
@@ -228,6 +248,18 @@ pub(super) fn note_admitted(state: &mut State, place: Place, asked: &Asked) -> (
         Place::Pool(at) => (at, bucket),
         Place::Everybody => (NO_POOL, bucket),
     }
+}
+
+/// Whether the gates have counted this request already: it changes its backend, or took its slot before its body was in.
+fn is_judged_before(state: &State, asked: &Asked) -> bool {
+    // With a pool per model, nothing was known of its pool then.
+    !asked.tried.is_empty() || (asked.reservation.is_some() && !state.pools.is_by_model())
+}
+
+/// Leases on a pool's backends, whatever their state.
+fn in_flight(members: &[Slot], views: &[BackendView]) -> u32 {
+    let members = members.iter().filter_map(|slot| views.get(*slot));
+    members.fold(0, |sum, view| sum.saturating_add(view.in_flight))
 }
 
 fn next_window(now: UnixMs, length: Duration) -> UnixMs {

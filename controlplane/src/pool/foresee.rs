@@ -32,19 +32,14 @@ impl State {
     pub(super) fn foresee(&self, asked: &Asked, now: Tick, unix: UnixMs) -> Option<Foreseen<'_>> {
         let place = self.pools.place(&asked.model).map(Place::Pool)?;
         let pool = self.pool(place)?;
-        let mut view = self.view(place, unix);
-        let has_idle = || self.options.session_idle_ttl.is_some_and(|ttl| self.bindings.has_idle(now, ttl));
-        let may_evict = self.needs_eviction(asked) && has_idle();
-        if may_evict {
-            view.sessions_full = false;
-        }
+        let view = self.view_for(place, asked, now, unix);
         let lists = Lists { tried: self.tried(asked), ranked: self.ranked(asked) };
         let ask = self.ask(place, asked, &lists, false);
         let bucket = pool.bucket(asked);
         Some(Foreseen {
             pool,
             bucket,
-            may_evict,
+            may_evict: self.view(place, unix).sessions_full && !view.sessions_full,
             decision: admit::decide(&view, &ask),
             speed: pool.flow.peek(unix, &pool.options, bucket),
             belongs: admit::belongs(&view, &ask),

@@ -14,8 +14,8 @@ use router_proto::v1::server_op::Kind;
 use super::binding::Binding;
 use super::flow::note_admitted;
 use super::model_pool::NO_POOL;
+use super::queue::displaced;
 use super::state::{RESERVED, State};
-use super::waiters::{Turn, Waiter};
 use super::{Asked, Caller, Place, Pool};
 use crate::store::group_commit::Durability;
 use crate::store::{BindingRow, BindingWrite, LeaseRow};
@@ -34,6 +34,8 @@ pub(super) struct Lease {
     pub bucket: Option<Bucket>,
     /// Its answer is a stream that has begun.
     pub is_stream: bool,
+    /// Its session's binding counts it.
+    pub is_bound: bool,
 }
 
 /// A lease that has just ended: a slot is free.
@@ -75,24 +77,25 @@ impl Pool {
             self.refuse_unknown_model(state, op, &asked, caller);
             return;
         };
-        if state.needs_eviction(&asked) {
-            self.evict_idle(state, now);
-        }
-        self.note_judged(state, place, now);
-        match state.decide(place, &asked, false, self.context.unix(now)) {
+        self.note_judged(state, place, &asked, now);
+        match state.decide(place, &asked, false, now, self.context.unix(now)) {
             Decision::Grant(granting) => self.grant_if_fast(state, place, granting, op, &asked, caller, now),
             Decision::Reserve => self.grant_reservation(state, op, &asked, caller),
             Decision::Wait => {
                 self.note_over(state, place, &asked, now);
-                self.enqueue(state, op, asked, caller, now);
+                // Only a full pool is waited for: one that is slow as well says so at once (rulings §1).
+                match self.foresee_speed(state, place, &asked, now) {
+                    Some(slow) => self.refuse_slow(state, place, op, &asked, caller, &slow, now),
+                    None => self.enqueue(state, op, asked, caller, now),
+                }
             }
             Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
                 self.note_over(state, place, &asked, now);
-                match Self::displaced(state, &asked) {
+                match displaced(state, &asked) {
                     // Later turns come first: the place that the coldest has is theirs.
                     Some(coldest) => {
                         self.enqueue(state, op, asked, caller, now);
-                        self.refuse(state, place, coldest.op, &coldest.asked, &coldest.caller, refusal, now);
+                        self.refuse_waiter(state, &coldest, Gate::QueueFull, now);
                     }
                     None => self.refuse(state, place, op, &asked, caller, refusal, now),
                 }
@@ -101,76 +104,9 @@ impl Pool {
         }
     }
 
-    /// Takes the coldest waiter of the request's queue out, if it ranks behind the request.
-    fn displaced(state: &mut State, asked: &Asked) -> Option<Waiter> {
-        let coldest = state.waiters.last_behind(state.rank(asked), &asked.model)?;
-        state.waiters.remove(coldest)
-    }
-
-    fn enqueue(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
-        let queue_timeout = state.options.queue_timeout;
-        let deadline = now + queue_timeout.saturating_sub(asked.waited);
-        let rank = state.rank(&asked);
-        let waiter = Waiter { op, caller: Arc::clone(caller), asked, since: now, deadline };
-        if state.waiters.push(rank, waiter) {
-            self.rearm.notify_one();
-        }
-        self.after_load_change(state);
-    }
-
-    /// Gives free slots to waiters in order. A waiter that can't use the free slot does not hold up those behind it.
-    pub(super) fn serve_waiters(&self, state: &mut State, now: Tick) {
-        let unix = self.context.unix(now);
-        let mut served: Option<Turn> = None;
-        // Pools in which nobody has better luck.
-        let mut full: Vec<Place> = Vec::new();
-        while let Some((turn, waiter)) = state.waiters.after(served) {
-            served = Some(turn);
-            let Some(place) = state.place(&waiter.asked) else {
-                if let Some(waiter) = state.waiters.remove(turn) {
-                    self.refuse_unknown_model(state, waiter.op, &waiter.asked, &waiter.caller);
-                    self.after_load_change(state);
-                }
-                continue;
-            };
-            if full.contains(&place) {
-                continue;
-            }
-            match state.decide(place, &waiter.asked, true, unix) {
-                Decision::Wait => {
-                    // Usually everything is full, and then nobody further back has better luck.
-                    if !state.view(place, unix).has_free_slot() {
-                        if !state.pools.is_by_model() {
-                            return;
-                        }
-                        full.push(place);
-                    }
-                }
-                Decision::Grant(granting) => {
-                    if let Some(waiter) = next_served(state, turn, now) {
-                        let Waiter { op, caller, asked, .. } = waiter;
-                        self.grant_if_fast(state, place, granting, op, &asked, &caller, now);
-                        self.after_load_change(state);
-                    }
-                }
-                Decision::Reserve => {
-                    if let Some(waiter) = next_served(state, turn, now) {
-                        self.grant_reservation(state, waiter.op, &waiter.asked, &waiter.caller);
-                    }
-                }
-                Decision::Refuse(refusal) => {
-                    if let Some(waiter) = state.waiters.remove(turn) {
-                        self.refuse(state, place, waiter.op, &waiter.asked, &waiter.caller, refusal, now);
-                        self.after_load_change(state);
-                    }
-                }
-            }
-        }
-    }
-
     /// The last two gates, then the grant (routing.md §6): nobody takes a probe slot who would not get a backend.
     #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]
-    fn grant_if_fast(
+    pub(super) fn grant_if_fast(
         &self,
         state: &mut State,
         place: Place,
@@ -191,12 +127,20 @@ impl Pool {
 
     /// Gives a slot of the pool to a request whose body is still coming in. It is on no backend, binds nothing and is not
     /// stored: after a restart its replica reports it.
-    fn grant_reservation(&self, state: &mut State, op: u64, asked: &Asked, caller: &Caller) {
+    pub(super) fn grant_reservation(&self, state: &mut State, op: u64, asked: &Asked, caller: &Caller) {
         let lease = self.context.next_lease();
         let (window, replica) = (state.claim_class(asked.context_tokens), Arc::clone(&caller.replica));
         state.count_claim(window, true);
-        let lease_of =
-            Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None, is_stream: false };
+        let lease_of = Lease {
+            slot: RESERVED,
+            replica,
+            fingerprint: None,
+            window,
+            pool: NO_POOL,
+            bucket: None,
+            is_stream: false,
+            is_bound: false,
+        };
         state.leases.insert(lease, lease_of);
         self.after_load_change(state);
         let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
@@ -219,7 +163,8 @@ impl Pool {
         }
         self.context.journal.lease_ended(lease);
         let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
-        if let Some(binding) = ended.fingerprint.and_then(|session| state.bindings.get_mut(session)) {
+        let session = ended.fingerprint.filter(|_| ended.is_bound);
+        if let Some(binding) = session.and_then(|session| state.bindings.get_mut(session)) {
             binding.in_flight = binding.in_flight.saturating_sub(1);
             binding.last_used = now;
         }
@@ -251,7 +196,9 @@ impl Pool {
         state.count(slot, true);
         let (replica, fingerprint) = (Arc::clone(&caller.replica), asked.fingerprint);
         let (pool, bucket) = note_admitted(state, place, asked);
-        state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket, is_stream: false });
+        let is_bound = fingerprint.is_some() && granting.binding != BindingChange::Absent;
+        let held = Lease { slot, replica, fingerprint, window: 0, pool, bucket, is_stream: false, is_bound };
+        state.leases.insert(lease, held);
         self.context.journal.lease_granted(LeaseRow {
             lease,
             route: self.name.clone(),
@@ -309,7 +256,12 @@ impl Pool {
                 self.context.journal.touched(&self.name, session, unix_ms);
                 return;
             }
-            BindingChange::Made => None,
+            BindingChange::Made => {
+                if state.bindings.len() >= state.options.max_sessions {
+                    self.evict_idle(state, now);
+                }
+                None
+            }
             BindingChange::Moved => state.bindings.get(session).cloned(),
         };
         grant.dp_rank = state.rank_for(slot, None);
@@ -400,11 +352,4 @@ impl Pool {
         self.context.committer.submit(Some(write), deadline, |_| {});
         self.metrics.sessions(state.bindings.len());
     }
-}
-
-/// Takes a waiter out of the queue to be served: its whole wait is known now.
-fn next_served(state: &mut State, turn: Turn, now: Tick) -> Option<Waiter> {
-    let mut waiter = state.waiters.remove(turn)?;
-    waiter.asked.waited += now.since(waiter.since);
-    Some(waiter)
 }

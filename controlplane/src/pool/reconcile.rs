@@ -196,17 +196,27 @@ fn take_up(
         let window = state.claim_class(window);
         state.leases.insert(
             lease,
-            Lease { slot: RESERVED, replica, fingerprint: None, window, pool: NO_POOL, bucket: None, is_stream: false },
+            Lease {
+                slot: RESERVED,
+                replica,
+                fingerprint: None,
+                window,
+                pool: NO_POOL,
+                bucket: None,
+                is_stream: false,
+                is_bound: false,
+            },
         );
         state.count_claim(window, true);
         return;
     };
     let slot = state.slot_for(id, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(id.clone())) });
-    if let Some(binding) = fingerprint.and_then(|session| state.bindings.get_mut(session)) {
-        binding.in_flight += 1;
-    }
+    let binding = fingerprint.and_then(|session| state.bindings.get_mut(session));
+    let is_bound = binding.map(|binding| binding.in_flight += 1).is_some();
     // Whose model it was is not stored: its replica tells. Where there is one pool, it is that one.
     let pool = state.pools.place("").unwrap_or(NO_POOL);
-    state.leases.insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket: None, is_stream: false });
+    state
+        .leases
+        .insert(lease, Lease { slot, replica, fingerprint, window: 0, pool, bucket: None, is_stream: false, is_bound });
     state.count(slot, true);
 }

@@ -27,7 +27,8 @@ impl Pool {
         let is_for_load = matches!(refusal.gate, Gate::QueueFull | Gate::QueueTimeout);
         if is_for_load && let Some(pool) = state.pool_mut(place) {
             pool.refusals.concurrency += 1;
-            let bucket = pool.bucket(asked);
+            // One that only changes its backend was counted when it was admitted.
+            let bucket = pool.bucket(asked).filter(|_| asked.tried.is_empty());
             pool.flow.refused(bucket);
             pool.is_dirty |= bucket.is_some();
         }
@@ -42,11 +43,11 @@ impl Pool {
         self.tell_refusal(op, caller, refusal, details, None);
     }
 
-    /// Refuses a waiter whose time is over.
-    pub(super) fn refuse_late(&self, state: &mut State, waiter: &Waiter, now: Tick) {
+    /// Refuses a waiter that was taken out of the queue: its time is over, or a later turn takes its place.
+    pub(super) fn refuse_waiter(&self, state: &mut State, waiter: &Waiter, gate: Gate, now: Tick) {
         match state.place(&waiter.asked) {
             Some(place) => {
-                let refusal = state.refusal(place, &waiter.asked, Gate::QueueTimeout, self.context.unix(now));
+                let refusal = state.refusal(place, &waiter.asked, gate, self.context.unix(now));
                 self.refuse(state, place, waiter.op, &waiter.asked, &waiter.caller, refusal, now);
             }
             None => self.refuse_unknown_model(state, waiter.op, &waiter.asked, &waiter.caller),

@@ -1,21 +1,21 @@
 //! What stands behind the pool's lock, and the plain views that decisions read.
 
 mod counts;
+mod health;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use router_policy::admit::{self, Ask, BackendView, Claims, Decision, PoolView, Preference, Slot};
 use router_policy::flow::UnixMs;
-use router_policy::health::round::Probe;
 use router_policy::ids::{BackendId, LeaseId};
-use router_policy::option::{Affinity, OnFull, PassiveBan, RouteOptions};
+use router_policy::option::{Affinity, OnFull, RouteOptions};
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
 use router_policy::toggle::Toggles;
 
-use super::backend::{Backend, FAILING_FOR, rules};
+use super::backend::Backend;
 use super::binding::BindingTable;
 use super::lease::Lease;
 use super::model_pool::{ModelPool, ModelPools, NO_POOL};
@@ -247,7 +247,8 @@ impl State {
         let view = PoolView {
             backends: &self.views,
             members: &self.pools.everybody,
-            waiting: model.map_or(self.waiters.len(), |model| self.waiters.of_model(model)),
+            // With a pool per model, those whose model is not known yet have a queue of their own.
+            waiting: if is_by_model { self.waiters.of_model(model.unwrap_or_default()) } else { self.waiters.len() },
             max_waiting: self.options.max_waiting as usize,
             binds_sessions: self.options.affinity == Affinity::Binding,
             sessions_full: self.bindings.len() >= self.options.max_sessions,
@@ -263,6 +264,16 @@ impl State {
             Some(pool) => pool.view(view, unix),
             None => view,
         }
+    }
+
+    /// [`Self::view`] for one request: a full binding table has a place for it where an idle session may give way. It does so
+    /// when the request is granted, for a refusal has no side effect.
+    pub(super) fn view_for(&self, place: Place, asked: &Asked, now: Tick, unix: UnixMs) -> PoolView<'_> {
+        let mut view = self.view(place, unix);
+        if view.sessions_full && self.needs_eviction(asked) {
+            view.sessions_full = !self.options.session_idle_ttl.is_some_and(|ttl| self.bindings.has_idle(now, ttl));
+        }
+        view
     }
 
     /// The slots of the backends that a request has tried.
@@ -300,8 +311,8 @@ impl State {
     }
 
     /// What becomes of a request, up to the gates that judge a pool by its speed.
-    pub(super) fn decide(&self, place: Place, asked: &Asked, is_queued: bool, unix: UnixMs) -> Decision {
-        let view = self.view(place, unix);
+    pub(super) fn decide(&self, place: Place, asked: &Asked, is_queued: bool, now: Tick, unix: UnixMs) -> Decision {
+        let view = self.view_for(place, asked, now, unix);
         if asked.is_reserve {
             return admit::reserve(&view, &self.ask(place, asked, &Lists::default(), is_queued));
         }
@@ -319,10 +330,9 @@ impl State {
         self.spread = self.spread.wrapping_add(1);
     }
 
-    /// Makes room for a new session where the route's `on_full` asks for it.
-    pub(super) fn needs_eviction(&self, asked: &Asked) -> bool {
+    /// Whether a new session needs another's place, and the route's `on_full` lets it.
+    fn needs_eviction(&self, asked: &Asked) -> bool {
         self.options.on_full == OnFull::EvictIdle
-            && self.bindings.len() >= self.options.max_sessions
             && asked.fingerprint.is_some_and(|session| self.bindings.get(session).is_none())
     }
 
@@ -330,55 +340,13 @@ impl State {
         self.total_in_flight
     }
 
-    /// Leases on the backends of a pool that are in the route, whatever their state.
-    pub(super) fn pool_in_flight(&self, pool: &ModelPool) -> u32 {
-        let members = pool.members.iter().filter_map(|slot| self.views.get(*slot));
-        members.fold(0, |sum, view| sum.saturating_add(view.in_flight))
-    }
-
     pub(super) fn reserved(&self) -> u32 {
         self.claims.iter().fold(0, |sum, claims| sum.saturating_add(claims.count))
     }
 
-    /// Notes a failed request. True when the backend was taken out for it: for a connect error, unless it is the last
-    /// usable one.
-    pub(super) fn record_failure(&mut self, id: &BackendId, is_connect: bool, now: Tick) -> bool {
-        let Some(slot) = self.slots.get(id).copied() else {
-            return false;
-        };
-        let others = self.views.iter().enumerate().filter(|(other, view)| *other != slot && view.is_admitted).count();
-        let rules = rules(&self.options);
-        let may_ban = is_connect && others > 0 && self.options.passive_ban == PassiveBan::Connect;
-        let Some(backend) = self.backends.get_mut(slot) else {
-            return false;
-        };
-        backend.failures_total += 1;
-        backend.failing_until = now + FAILING_FOR;
-        let bans = may_ban && backend.health.is_healthy(now);
-        if bans {
-            backend.health = backend.health.after_connect_failure(now, &rules);
-            "a request could not connect".clone_into(&mut backend.health_reason);
-        }
-        self.refresh_all(now);
-        bans
-    }
-
-    /// Takes a probe's result; true when the backend's health has changed.
-    pub(super) fn record_probe(&mut self, id: &BackendId, probe: Probe, reason: &str, now: Tick) -> bool {
-        let rules = rules(&self.options);
-        let Some(backend) = self.slots.get(id).and_then(|slot| self.backends.get_mut(*slot)) else {
-            return false;
-        };
-        let was_healthy = backend.health.is_healthy(now);
-        backend.health = backend.health.after_probe(probe, now, &rules);
-        let is_healthy = backend.health.is_healthy(now);
-        if is_healthy {
-            backend.health_reason.clear();
-        } else {
-            reason.clone_into(&mut backend.health_reason);
-        }
-        self.refresh_all(now);
-        was_healthy != is_healthy
+    /// What the adaptive limit is measured against, for this request.
+    pub(super) fn competing(&self, place: Place, asked: &Asked, unix: UnixMs) -> u32 {
+        admit::competing(&self.view(place, unix), &self.ask(place, asked, &Lists::default(), false))
     }
 
     /// What a gate that refuses this request would tell of its pool.

@@ -20,10 +20,12 @@ use crate::store::{self, BindingRow, SqliteSync, Stored};
 mod explain;
 mod flow;
 mod model;
+mod placing;
 mod ranks;
 mod reserve;
 mod restart;
 mod toggle;
+mod turns;
 
 /// A pool over a real SQLite file (or, for very many runs, over a store that forgets), and one stream that hears its answers.
 struct Bench {

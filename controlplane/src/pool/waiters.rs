@@ -21,7 +21,7 @@ pub(super) struct Waiter {
 /// A waiter's place in the order of service: its rank, then its arrival.
 pub(super) type Turn = (usize, u64);
 
-/// Waiters in order of service; bounded by the route's `max_waiting`.
+/// Waiters in order of service; bounded by the route's `max_waiting`, with a pool per model by that for each.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     next: u64,
@@ -73,10 +73,11 @@ impl Waiters {
         self.in_order.range((from, Bound::Unbounded)).next().map(|(turn, waiter)| (*turn, waiter))
     }
 
-    /// Of those who ask for a model, the last in order, if it ranks behind `rank`.
-    pub(super) fn last_behind(&self, rank: usize, model: &str) -> Option<Turn> {
+    /// The last in order, if it ranks behind `rank`; of those who ask for `model`, where each model has a queue of its own.
+    pub(super) fn last_behind(&self, rank: usize, model: Option<&str>) -> Option<Turn> {
         let behind = self.in_order.range((rank.saturating_add(1), 0)..);
-        behind.rev().find(|(_, waiter)| waiter.asked.model == model).map(|(turn, _)| *turn)
+        let is_in_queue = |waiter: &Waiter| model.is_none_or(|model| waiter.asked.model == model);
+        behind.rev().find(|(_, waiter)| is_in_queue(waiter)).map(|(turn, _)| *turn)
     }
 
     pub(super) fn remove(&mut self, turn: Turn) -> Option<Waiter> {

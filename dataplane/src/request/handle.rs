@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -16,29 +15,29 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use router_policy::header::context_window;
-use router_policy::refusal::Gate;
-use router_policy::retry::Failure;
 use tokio::sync::Semaphore;
 
+use self::attempts::Answer;
 use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
 use super::id::RequestIds;
-use super::page::{self, Page};
-use super::routed::{Choice, Routed};
+use super::page::{self, Page, Port};
+use super::routed::Routed;
 use super::tally::Tally;
 use super::{auth, body, health, host, models, route, session, upload};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
-use crate::coordinate::{Admission, Ask, Client, Lease, Reservation};
+use crate::coordinate::{Admission, Ask, Client, Reservation};
 use crate::metrics::Metrics;
 use crate::server::readiness::Readiness;
-use crate::snapshot::{RouteEntry, SnapshotStore};
-use crate::upstream::client::{Conn, Pool};
-use crate::upstream::forward::{Outbound, Target};
+use crate::snapshot::SnapshotStore;
+use crate::upstream::client::Pool;
+use crate::upstream::forward::Outbound;
 use crate::upstream::headers::{self, REQUEST_ID};
-use crate::upstream::sample::Sampler;
-use crate::upstream::stream::{Parts, Silence, StreamError, UpstreamBody};
+use crate::upstream::stream::{Parts, StreamError, UpstreamBody};
+
+mod attempts;
 
 /// Everything that requests share.
 #[derive(Debug)]
@@ -80,12 +79,11 @@ pub(crate) async fn handle(
     if has_host && let Some(answer) = health::answer(request.uri().path(), || proxy.readiness.check()) {
         return Ok(answer.map(ResponseBody::Own));
     }
-    if has_host
-        && proxy.config.debug_endpoints
-        && page::is_local(peer, request.headers())
-        && Page::of(request.uri().path()).is_some()
-    {
-        return Ok(Box::pin(page::answer(&proxy, true, request)).await.map(ResponseBody::Own));
+    if has_host && proxy.config.debug_endpoints && Page::of(request.uri().path()).is_some() {
+        let caller = page::Caller::of(Port::Traffic, peer, request.method(), request.uri(), request.headers());
+        if caller.is_local {
+            return Ok(Box::pin(page::answer(&proxy, caller, request)).await.map(ResponseBody::Own));
+        }
     }
     let request_id = proxy.request_ids.of(request.headers());
     let is_head = request.method() == Method::HEAD;
@@ -164,16 +162,6 @@ struct Exchange<'a> {
 enum Reply {
     Backend(Answer),
     Own(Response<Full<Bytes>>),
-}
-
-/// A backend's answer, up to its head.
-struct Answer {
-    response: Response<Incoming>,
-    conn: Box<Conn>,
-    /// `None` when a refused transfer has ended it.
-    lease: Option<Lease>,
-    silence: Silence,
-    sampler: Option<Sampler>,
 }
 
 impl Exchange<'_> {
@@ -277,102 +265,6 @@ impl Exchange<'_> {
                 Err(Error::Refused(refused))
             }
         }
-    }
-
-    /// Takes a slot and asks its backend; a failure that the route retries takes the next one, until a response's head is
-    /// there to be sent (gateway.md §4).
-    async fn proxy_to_backend(
-        &mut self,
-        route: &RouteEntry,
-        mut ask: Ask,
-        reservation: Option<Reservation>,
-        outbound: &Outbound,
-    ) -> Result<Answer, Error> {
-        let started = tokio::time::Instant::now();
-        let granted = self.proxy.admission.acquire(&ask, reservation).await;
-        route.metrics.waited(ask.waited + started.elapsed());
-        let mut lease = granted.map_err(Error::Refused)?;
-        // A transfer's wait is another one.
-        ask.waited = Duration::ZERO;
-        let mut silence = Silence::new(route.options.upstream_timeout);
-        let mut failed: u32 = 0;
-        loop {
-            let backend = route.backend(&lease.backend);
-            self.tally.queued(lease.queued);
-            route.metrics.granted(lease.mode);
-            self.routed.choice = Some(Choice { mode: lease.mode, peer: backend.peer.clone(), retries: failed });
-            let target = Target {
-                backend: &lease.backend,
-                host: &backend.host,
-                // Engines that schedule their own ranks are sent none, whatever a grant says.
-                dp_rank: lease.dp_rank.filter(|_| !route.options.backend_managed_affinity),
-                connect_timeout: route.options.connect_timeout,
-            };
-            let sent = outbound.send(&self.proxy.pool, target, &mut silence, &self.proxy.metrics).await;
-            let sampler =
-                sent.as_ref().ok().and_then(|(answer, _)| Sampler::of(answer, &route.options, &backend.metrics));
-            let failure = match &sent {
-                Ok((response, _)) if response.status().is_server_error() => Failure::Status(response.status().as_u16()),
-                Ok(_) => return Answer::new(sent, Some(lease), silence, sampler),
-                Err(failure) => *failure,
-            };
-            failed += 1;
-            let may_retry = route.options.retry_on.covers(failure) && route.options.max_more_tries.allows(failed);
-            if !may_retry {
-                return match sent {
-                    Ok(_) => Answer::new(sent, Some(lease), silence, sampler),
-                    Err(failure) => {
-                        lease.failed(failure);
-                        Err(error_of(failure))
-                    }
-                };
-            }
-            ask.tried.push(lease.backend.as_ref().to_owned());
-            match self.proxy.admission.transfer(lease, failure, &ask).await {
-                Ok(next) => {
-                    route.metrics.retries.inc();
-                    lease = next;
-                }
-                // There is nothing better than what is at hand.
-                Err(refused) if is_no_better(refused.gate) => return Answer::new(sent, None, silence, sampler),
-                Err(refused) => return Err(Error::Refused(refused)),
-            }
-        }
-    }
-}
-
-impl Answer {
-    fn new(
-        sent: Result<(Response<Incoming>, Box<Conn>), Failure>,
-        lease: Option<Lease>,
-        silence: Silence,
-        sampler: Option<Sampler>,
-    ) -> Result<Self, Error> {
-        let (response, conn) = sent.map_err(error_of)?;
-        Ok(Self { response, conn, lease, silence, sampler })
-    }
-}
-
-/// A refused transfer that leaves the client with the backend's own failure.
-fn is_no_better(gate: Gate) -> bool {
-    match gate {
-        // A model that is gone by now was there when the request came: it is no client's mistake.
-        Gate::NoMoreBackends
-        | Gate::NoBackend
-        | Gate::ContextWindow
-        | Gate::ControlPlaneUnavailable
-        | Gate::UnknownModel => true,
-        // What a client that comes again later gets past. Latency gates are not asked on transfers.
-        Gate::UnknownRoute | Gate::QueueFull | Gate::QueueTimeout | Gate::SessionTableFull | Gate::Ttft | Gate::Tps => {
-            false
-        }
-    }
-}
-
-fn error_of(failure: Failure) -> Error {
-    match failure {
-        Failure::HeaderTimeout => Error::BackendSilent,
-        Failure::Connect | Failure::NoHead | Failure::Status(_) => Error::BackendUnreachable,
     }
 }
 

@@ -1,9 +1,10 @@
-//! `GET|HEAD /v1/models` and `/v1/models/{id}`: the router's own answer. On a route with a pool per model, the models that it
-//! has pools for ([`stated`]); else the union over the pool's admitted backends (gateway.md §7, conventions §2).
+//! `GET|HEAD /v1/models` and `/v1/models/{id}`: the router's own answer. On a route with a pool per model, the models
+//! that it has pools for ([`stated`]); else the union over the pool's admitted backends (gateway.md §7, conventions
+//! §2).
 //!
-//! All of these are asked at once, without a lease: engines answer this without the GPU, as they answer probes. Each has the route's
-//! `health_timeout` for its whole answer, so a backend that is dead or mute costs its own models and no more time than
-//! that. Dropping the future closes what is still open.
+//! All of these are asked at once, without a lease: engines answer this without the GPU, as they answer probes. Each
+//! has the route's `health_timeout` for its whole answer, so a backend that is dead or mute costs its own models and no
+//! more time than that. Dropping the future closes what is still open.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,8 +39,9 @@ const PATH: &str = "/v1/models";
 /// Longest answer of a backend, in bytes.
 const LONGEST: usize = 2 << 20;
 
-/// Questions of a route that are put to its backends at the same time; further ones wait as long as requests do. Each asks every
-/// backend, with no slot taken there, and holds an answer of each: clients must not be able to multiply either.
+/// Questions of a route that are put to its backends at the same time; further ones wait as long as requests do. Each
+/// asks every backend, with no slot taken there, and holds an answer of each: clients must not be able to multiply
+/// either.
 const AT_ONCE: usize = 16;
 
 /// Whose turn it is to ask, by route. Bounded by the names that routes ever had.
@@ -69,8 +71,8 @@ pub(crate) enum Wanted {
 }
 
 impl Wanted {
-    /// `path` has no route prefix. `None`: a request that is proxied like any other. A route that has a pool per model has no
-    /// backend for the list, whatever the method (routing.md §6).
+    /// `path` has no route prefix. `None`: a request that is proxied like any other. A route that has a pool per model
+    /// has no backend for the list, whatever the method (routing.md §6).
     pub(crate) fn of(method: &Method, path: &str, is_by_model: bool) -> Option<Self> {
         if is_by_model && path == PATH {
             return Some(Self::List);
@@ -159,7 +161,8 @@ pub(crate) async fn answer(
             Err(why) => absent.push(*why),
         }
     }
-    // The client's window takes the place of the limit that all backends share: it is served where there is room for it.
+    // The client's window takes the place of the limit that all backends share: it is served where there is room for
+    // it.
     let limit = question.context_window.or(route.options.model_context_limit);
     let union = Union::of(&lists, limit).ok_or_else(|| nobody_answered(&absent))?;
     let json = match &question.wanted {
@@ -215,7 +218,8 @@ async fn exchange(
     whole::read(response.into_body(), conn, &proxy.pool, LONGEST).await.map_err(|_| Absent::Answered(status))
 }
 
-/// Engines without a list say so: then the client hears that, too. Anything else is a failure, and the first one speaks.
+/// Engines without a list say so: then the client hears that, too. Anything else is a failure, and the first one
+/// speaks.
 fn nobody_answered(absent: &[Absent]) -> Error {
     let has_no_list = |why: &&Absent| {
         let Absent::Answered(status) = why else { return false };

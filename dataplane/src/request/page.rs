@@ -1,15 +1,18 @@
-//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for the whole
-//! fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
+//! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for
+//! the whole fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
 //!
 //! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by the
-//! control plane, by what [`is_local`] says.
+//! control plane, by what [`Caller`] says.
+
+mod caller;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, FORWARDED, ORIGIN};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
@@ -19,6 +22,9 @@ use router_policy::option::Affinity;
 use router_policy::session::hash;
 use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
+use tonic::{ConnectError, Status};
+
+pub(crate) use caller::{Caller, Port};
 
 use super::body::{Intake, check_stated_length};
 use super::error_response::{self, Shape};
@@ -28,18 +34,14 @@ use crate::coordinate::Ask;
 use crate::snapshot::{RouteEntry, Snapshot};
 
 const ACTIVE_LEVEL: HeaderName = HeaderName::from_static("x-routed-active-level");
-/// What a proxy on this machine, or a page in a browser on it, tells of itself.
-const ON_BEHALF: [HeaderName; 4] =
-    [FORWARDED, ORIGIN, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
 /// How long the control plane may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const MOST_PARAMETERS: usize = 32;
 const LONGEST_QUERY: usize = 4 << 10;
 const LONGEST_NAME: usize = 64;
 
-/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor slot.
+/// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor
+/// slot.
 pub(crate) const INSPECTED_AT_ONCE: usize = 2;
 
 /// A page's path.
@@ -58,19 +60,24 @@ impl<'a> Page<'a> {
         let is_page = name.starts_with('_') && name.len() <= LONGEST_NAME && name.bytes().all(is_plain);
         (is_page && RouteName::new(route).is_ok()).then_some(Self { route, name })
     }
-}
 
-/// Whether the client is a person or a program on this machine: its connection is, and nobody speaks through it for somebody
-/// else. A proxy in front says so by its headers, a web page's script can't hide them. No page here has scripts, so what a browser
-/// asks for is asked for by its user only if the address was typed in.
-pub(crate) fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
-    let is_direct = ON_BEHALF.iter().all(|name| !headers.contains_key(name));
-    let is_asked_for = headers.get(FETCH_SITE).is_none_or(|site| site == "none");
-    peer.to_canonical().is_loopback() && is_direct && is_asked_for
+    /// The page that shows what this one changes; `None` for one that changes nothing.
+    fn shown_on(&self, query: &HashMap<String, String>) -> Option<&'static str> {
+        match self.name {
+            "_rate_limit_toggle" => Some("_rate_limit_status"),
+            "_ttft_toggle" | "_ttft_429_toggle" => Some("_ttft_status"),
+            "_tps_toggle" => Some("_tps_status"),
+            "_session_prio_toggle" => Some("_session_status"),
+            "_ttft_limit" => query.contains_key("ms").then_some("_ttft_status"),
+            "_tps_limit" => query.contains_key("tps").then_some("_tps_status"),
+            "_429_status" => query.contains_key("reset").then_some("_429_status"),
+            _ => None,
+        }
+    }
 }
 
 /// Answers a page; 404 for what is none.
-pub(crate) async fn answer<B>(proxy: &Proxy, is_local: bool, request: Request<B>) -> Response<Full<Bytes>>
+pub(crate) async fn answer<B>(proxy: &Proxy, caller: Caller, request: Request<B>) -> Response<Full<Bytes>>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -84,11 +91,12 @@ where
     };
     // A session's id, for one page; no other has a use for it, and it is not sent anywhere.
     let id = query.remove("sid");
+    let is_loopback = caller.may_change || (caller.is_local && page.shown_on(&query).is_none());
     let mut question = v1::PageRequest {
         route: page.route.to_owned(),
         page: page.name.to_owned(),
         query,
-        is_loopback: is_local,
+        is_loopback,
         request: None,
         session_source: String::new(),
     };
@@ -96,7 +104,10 @@ where
     let snapshot = proxy.snapshots.load();
     let known = snapshot.as_deref().and_then(|snapshot| Some((snapshot, snapshot.route(page.route)?.as_ref())));
     let view = match (page.name, known) {
-        ("_route_debug", Some((snapshot, route))) => Some(debug(route, snapshot, id, &mut question)),
+        ("_route_debug", Some((snapshot, route))) => {
+            let key_id = key_of(proxy, route, snapshot, request.headers());
+            Some(debug(route, snapshot, &key_id, id, &mut question))
+        }
         ("_route_inspect", Some((snapshot, route))) => {
             match inspect(proxy, route, snapshot, request, &mut question).await {
                 Ok(view) => Some(view),
@@ -105,16 +116,17 @@ where
         }
         _ => None,
     };
+    // Where to look what became of a change.
+    let shown_on = page.shown_on(&question.query).filter(|_| caller.may_change);
     let asked = tokio::time::timeout(ANSWER_WITHIN, proxy.control_plane.clone().page(question)).await;
     let reply = match asked {
         Ok(Ok(reply)) => reply.into_inner(),
         Ok(Err(status)) => {
             tracing::debug!(page = page.name, code = ?status.code(), "no page from the control plane");
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "the control plane can't be reached");
+            let is_unsure = !was_never_asked(&status);
+            return unanswered(&page, shown_on.filter(|_| is_unsure), "the control plane can't be reached");
         }
-        Err(_elapsed) => {
-            return refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "the control plane did not answer in time");
-        }
+        Err(_elapsed) => return unanswered(&page, shown_on, "the control plane did not answer in time"),
     };
     let status = u16::try_from(reply.http_status).ok().and_then(|status| StatusCode::from_u16(status).ok());
     let json = match (view, known) {
@@ -136,17 +148,29 @@ struct View {
     model: String,
 }
 
+/// Whose sessions are meant: no key is needed, but one that is valid counts as it does under `/v1/`. Empty without one.
+fn key_of(proxy: &Proxy, route: &RouteEntry, snapshot: &Snapshot, headers: &HeaderMap) -> Arc<str> {
+    let checked = auth::check(route.options.auth, snapshot, headers, proxy.is_loopback);
+    checked.ok().flatten().unwrap_or_default()
+}
+
 /// `_route_debug`: where a session would go, by its id from the query.
-fn debug(route: &RouteEntry, snapshot: &Snapshot, id: Option<String>, question: &mut v1::PageRequest) -> View {
+fn debug(
+    route: &RouteEntry,
+    snapshot: &Snapshot,
+    key_id: &str,
+    id: Option<String>,
+    question: &mut v1::PageRequest,
+) -> View {
     let id = id.filter(|id| !id.trim().is_empty()).unwrap_or_else(|| "default".to_owned());
     let model = session::model_name(question.query.get("model").map(String::as_str).unwrap_or_default().into());
     let has_session = route.options.affinity != Affinity::Off;
-    let fingerprint = snapshot.fingerprinter.as_ref().filter(|_| has_session);
+    let fingerprint = has_session.then(|| session::fingerprint(route, snapshot, key_id, id.as_bytes(), &model));
     let ask = Ask {
         model: model.clone(),
-        fingerprint: fingerprint.map(|fingerprinter| fingerprinter.fingerprint("", id.as_bytes())),
+        fingerprint: fingerprint.flatten(),
         placement: session::placement(route, id.as_bytes(), &model),
-        ..Ask::new(route.name.clone(), "", route.options.queue_timeout)
+        ..Ask::new(route.name.clone(), key_id, route.options.queue_timeout)
     };
     question.request = Some(ask.as_question());
     View { is_debug: true, session_id: Some(id.into_bytes()), source: None, model }
@@ -173,11 +197,9 @@ where
         return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "too many requests are inspected now"));
     };
     let body = Intake::new(body, limit, proxy.config.body_timeout).finish().await.map_err(fail)?;
-    // No key is needed; with one, its sessions are meant.
-    let key_id = auth::check(route.options.auth, snapshot, &head.headers, proxy.is_loopback).ok().flatten();
-    let key_id = key_id.as_deref().unwrap_or_default();
+    let key_id = key_of(proxy, route, snapshot, &head.headers);
     let turn = session::turn_of(route, &head.headers);
-    let reader = session::Reader { route, snapshot, key_id, turn: turn.as_ref() };
+    let reader = session::Reader { route, snapshot, key_id: &key_id, turn: turn.as_ref() };
     let (identity, session_id) = reader.identify_and_tell(&head.headers, &body);
     let source =
         identity.session.as_ref().and_then(|session| session.source.to_str().ok()).unwrap_or("none").to_owned();
@@ -190,14 +212,15 @@ where
         body_bytes: body.len() as u64,
         stream: identity.stream,
         context_tokens: context_window.unwrap_or(0),
-        ..Ask::new(route.name.clone(), key_id, route.options.queue_timeout)
+        ..Ask::new(route.name.clone(), &key_id, route.options.queue_timeout)
     };
     question.request = Some(ask.as_question());
     Ok(View { is_debug: false, session_id, source: Some(source), model: identity.model })
 }
 
 impl View {
-    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays as it is.
+    /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays
+    /// as it is.
     fn added_to(self, route: &RouteEntry, json: String) -> String {
         let Ok(mut page) = serde_json::from_str::<Map<String, Json>>(&json) else { return json };
         if page.contains_key("error") {
@@ -283,7 +306,10 @@ impl Hashes {
     /// Of every backend, counted from 1 in the order of the document.
     fn scores(&self) -> Option<Json> {
         let Self::Weights(weights) = self else { return None };
-        let score = |(idx, weight): (u32, &Weight)| json!({"idx": idx, "name": weight.name, "hash": weight.hash, "banned": !weight.is_admitted});
+        let score = |(idx, weight): (u32, &Weight)| {
+            let Weight { name, hash, is_admitted, .. } = weight;
+            json!({"idx": idx, "name": name, "hash": hash, "banned": !is_admitted})
+        };
         Some((1..).zip(weights).map(score).collect())
     }
 }
@@ -311,6 +337,20 @@ fn decoded(text: &str) -> Result<String, &'static str> {
     text.map(std::borrow::Cow::into_owned).map_err(|_| "the query is not UTF-8")
 }
 
+/// Whether the question has not left this replica.
+fn was_never_asked(status: &Status) -> bool {
+    let first: Option<&(dyn Error + 'static)> = status.source();
+    std::iter::successors(first, |error| (*error).source()).any(<dyn Error>::is::<ConnectError>)
+}
+
+/// No answer. A change that was asked for may have been made all the same.
+fn unanswered(page: &Page<'_>, shown_on: Option<&str>, why: &str) -> Response<Full<Bytes>> {
+    let Some(shown_on) = shown_on else { return refuse(StatusCode::SERVICE_UNAVAILABLE, page, why) };
+    let see = format!("/{}/{shown_on}", page.route);
+    let error = format!("{why}; whether the change was made is not known, {see} shows it");
+    respond(StatusCode::SERVICE_UNAVAILABLE, json!({"error": error, "route": page.route, "see": see}).to_string())
+}
+
 fn refuse(status: StatusCode, page: &Page<'_>, error: &str) -> Response<Full<Bytes>> {
     respond(status, json!({"error": error, "route": page.route}).to_string())
 }
@@ -323,68 +363,4 @@ fn respond(status: StatusCode, json: String) -> Response<Full<Bytes>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_pages() {
-        assert_eq!(Page::of("/chat/_route_state"), Some(Page { route: "chat", name: "_route_state" }));
-        for path in [
-            "/_route_state",
-            "/chat/_",
-            "/v1/_route_state",
-            "/chat/v1/_x",
-            "/chat/_a/b",
-            "/chat/_a%2e",
-            "/chat/route_state",
-            "/CHAT/_x",
-            "//_x",
-            "/healthz",
-        ] {
-            // A bare underscore is a page that nobody has; all else is no page.
-            assert_eq!(Page::of(path).is_some(), path == "/chat/_", "{path}");
-        }
-        assert!(Page::of(&format!("/chat/_{}", "x".repeat(LONGEST_NAME))).is_none());
-    }
-
-    #[test]
-    fn only_who_is_there_in_person_is_local() {
-        let headers = |name: &'static str, value: &'static str| {
-            HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))])
-        };
-        let [here, here_6, mapped, there] =
-            ["127.0.0.1", "::1", "::ffff:127.0.0.9", "10.0.0.1"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        for peer in [here, here_6, mapped] {
-            assert!(is_local(peer, &HeaderMap::new()));
-        }
-        assert!(!is_local(there, &HeaderMap::new()));
-        for (name, value) in [
-            ("x-forwarded-for", "127.0.0.1"),
-            ("forwarded", "for=10.0.0.1"),
-            ("x-real-ip", "10.0.0.1"),
-            ("origin", "http://evil.example"),
-            ("sec-fetch-site", "cross-site"),
-            // By a name that was made to lead here.
-            ("sec-fetch-site", "same-origin"),
-        ] {
-            assert!(!is_local(here, &headers(name, value)), "{name}");
-        }
-        assert!(is_local(here, &headers("sec-fetch-site", "none")), "an address that was typed in");
-    }
-
-    #[test]
-    fn queries_within_bounds() {
-        let of = |query: &str| {
-            parameters(query).map(|found| {
-                let mut found: Vec<(String, String)> = found.into_iter().collect();
-                found.sort();
-                found.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(";")
-            })
-        };
-        assert_eq!(of("").unwrap(), "");
-        assert_eq!(of("a=1&b&a=2&&c=x%20y+z%26").unwrap(), "a=2;b=;c=x y z&");
-        assert!(of("a=%ff").is_err());
-        assert!(of(&"a=1&".repeat(MOST_PARAMETERS)).is_ok() && of(&"a=1&".repeat(MOST_PARAMETERS + 1)).is_err());
-        assert!(of(&"x".repeat(LONGEST_QUERY)).is_ok() && of(&"x".repeat(LONGEST_QUERY + 1)).is_err());
-    }
-}
+mod tests;

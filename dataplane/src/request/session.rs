@@ -82,7 +82,7 @@ impl Reader<'_> {
         let model = model_name(model);
         let id = search.found.as_ref().map(|found| found.id.as_ref());
         let identity = Identity {
-            session: search.found.as_ref().and_then(|found| self.session(found)),
+            session: search.found.as_ref().and_then(|found| self.session(found, &model)),
             placement: id.map(|id| placement(self.route, id, &model)).unwrap_or_default(),
             model,
             stream: peek.is_some_and(|peek| peek.wants_stream()),
@@ -91,13 +91,26 @@ impl Reader<'_> {
         (identity, id.map(see))
     }
 
-    fn session(&self, found: &Found<'_>) -> Option<Session> {
+    fn session(&self, found: &Found<'_>, model: &str) -> Option<Session> {
         if self.route.options.affinity == Affinity::Off {
             return Some(Session { fingerprint: None, source: HeaderValue::from_static("affinity_off") });
         }
-        let fingerprint = self.snapshot.fingerprinter.as_ref()?.fingerprint(self.key_id, &found.id);
+        let fingerprint = fingerprint(self.route, self.snapshot, self.key_id, &found.id, model)?;
         Some(Session { fingerprint: Some(fingerprint), source: HeaderValue::from_str(found.source).ok()? })
     }
+}
+
+/// What the control plane calls a session. With a pool per model a session has one binding in each: one for all would move
+/// whenever its client takes turns with two models.
+pub(super) fn fingerprint(
+    route: &RouteEntry,
+    snapshot: &Snapshot,
+    key_id: &str,
+    id: &[u8],
+    model: &str,
+) -> Option<Fingerprint> {
+    let model = route.models.is_some().then_some(model);
+    Some(snapshot.fingerprinter.as_ref()?.fingerprint_for(key_id, id, model))
 }
 
 /// Where a session belongs by its id, on routes where that decides.

@@ -1,5 +1,5 @@
-//! Client connections: HTTP/1.1, and HTTP/2 with prior knowledge, on one port. Bounds their number, the time that a head
-//! may take, and the time that a connection may do nothing before its first request.
+//! Client connections: HTTP/1.1, and HTTP/2 with prior knowledge, on one port. Bounds their number, the time that a
+//! head may take, and the time that a connection may do nothing before its first request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,8 +32,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const H2_PING_EVERY: Duration = Duration::from_secs(20);
 const H2_PING_TIMEOUT: Duration = Duration::from_secs(20);
 const H2_STREAMS: u32 = 1024;
-/// What a client may send ahead on one stream, in bytes. The connection has as much for every stream: bodies that wait for a slot
-/// are not read, and must not take the room of those that have one.
+/// What a client may send ahead on one stream, in bytes. The connection has as much for every stream: bodies that wait
+/// for a slot are not read, and must not take the room of those that have one.
 const H2_STREAM_WINDOW: u32 = 256 << 10;
 
 /// What tells connections to end.
@@ -90,8 +90,8 @@ pub(crate) async fn accept(listener: TcpListener, proxy: Arc<Proxy>, connections
     }
 }
 
-/// One for each protocol. Which one a client speaks is looked up before hyper reads: hyper's own detection puts a copying
-/// layer under every connection, which doubles its read buffer.
+/// One for each protocol. Which one a client speaks is looked up before hyper reads: hyper's own detection puts a
+/// copying layer under every connection, which doubles its read buffer.
 struct Servers {
     http1: Builder<Tracked>,
     http2: Builder<Tracked>,
@@ -120,8 +120,8 @@ impl Servers {
     }
 }
 
-/// HTTP/2 with prior knowledge starts with `PRI`, which no method of HTTP/1.1 does (RFC 9113 §3.4). Takes nothing out of
-/// the socket.
+/// HTTP/2 with prior knowledge starts with `PRI`, which no method of HTTP/1.1 does (RFC 9113 §3.4). Takes nothing out
+/// of the socket.
 async fn speaks_http2(socket: &TcpStream) -> io::Result<bool> {
     const PREFACE: &[u8] = b"PRI";
     let mut start = [0; PREFACE.len()];

@@ -1,5 +1,5 @@
-//! `affinity: hash`, `rendezvous`, `off`: what the control plane is told of a session that only the replica knows (rulings §1,
-//! routing.md §4, §5).
+//! `affinity: hash`, `rendezvous`, `off`: what the control plane is told of a session that only the replica knows
+//! (rulings §1, routing.md §4, §5).
 
 use router_proto::v1;
 

@@ -1,5 +1,6 @@
 //! Routes with a pool per model: the router's own list, and what an unknown model is told (routing.md §6, §7).
 
+use router_policy::ids::Fingerprint;
 use router_proto::v1;
 use sha2::{Digest, Sha256};
 
@@ -21,7 +22,7 @@ async fn by_model(addresses: &[(&str, &[&str])]) -> (Control, Replica) {
         })
         .collect();
     let mut control = Control::start(vec![chat]).await;
-    let replica = Replica::start(&control, &[]).await;
+    let replica = Replica::start(&control, &["--debug-endpoints"]).await;
     control.hello().await;
     (control, replica)
 }
@@ -87,4 +88,44 @@ async fn an_unknown_model_is_told_which_there_are() {
     }
     let metrics = replica.metrics().await;
     assert!(metrics.contains(r#"router_refused_total{route="chat",gate="model_not_supported"} 3"#), "{metrics}");
+}
+
+#[tokio::test]
+async fn a_session_has_one_name_for_each_model_s_pool() {
+    let backend = Backend::start().await;
+    let ask = async |control: &mut Control, replica: &Replica, path: &str, model: &str| {
+        let body = format!(r#"{{"model":"{model}","user":"u"}}"#);
+        let answer = call(replica.addr, &post(path, &[], &body)).await;
+        let acquired = if path.starts_with("/v1/") {
+            control.acquire().await.1
+        } else {
+            control.page_asked().await.0.request.unwrap()
+        };
+        assert_eq!(acquired.model, model);
+        let told = answer.header("x-routed-session").map(str::to_owned);
+        (acquired.fingerprint, told)
+    };
+    let refused =
+        || Answers::Refuse(v1::Refused { gate: v1::Gate::NoBackend.into(), http_status: 503, ..Default::default() });
+    let chat = "/v1/chat/completions";
+    let (mut control, replica) = by_model(&[(&backend.addr, &["a", "b"])]).await;
+    control.answers(refused());
+    control.page(200, "{}", "");
+    let (a, told) = ask(&mut control, &replica, chat, "a").await;
+    let (b, _) = ask(&mut control, &replica, chat, "b").await;
+    assert_ne!(a, b);
+    assert_eq!(told, Fingerprint::from_slice(&a).map(Fingerprint::short), "what the client is told is its name there");
+    assert_eq!(ask(&mut control, &replica, chat, "a").await.0, a);
+    assert_eq!(ask(&mut control, &replica, "/chat/_route_inspect", "b").await.0, b);
+    for (model, name) in [("a", &a), ("b", &b)] {
+        call(replica.admin, &get(&format!("/chat/_route_debug?sid=u&model={model}"))).await;
+        assert_eq!(control.page_asked().await.0.request.unwrap().fingerprint, name);
+    }
+    // The control: one pool for all models, one name.
+    let mut control = Control::start(vec![route("chat", &[])]).await;
+    let replica = Replica::start(&control, &[]).await;
+    control.hello().await;
+    control.answers(refused());
+    let (a, _) = ask(&mut control, &replica, chat, "a").await;
+    assert_eq!(ask(&mut control, &replica, chat, "b").await.0, a);
 }

@@ -6,7 +6,7 @@ use router_proto::v1;
 use serde_json::{Value as Json, json};
 use sha2::{Digest, Sha256};
 
-use super::backend::Message;
+use super::backend::{Message, nobody};
 use super::client::{call, get, post};
 use super::control::{Control, route};
 use super::replica::Replica;
@@ -76,6 +76,37 @@ async fn a_control_plane_that_can_t_be_reached_is_a_503() {
     drop(control);
     let answer = call(replica.admin, &get("/chat/_route_state")).await;
     assert_eq!((answer.status(), json_of(&answer)["error"].is_string()), (503, true));
+}
+
+#[tokio::test]
+async fn a_change_that_nobody_answered_may_have_been_made() {
+    let (mut control, replica) = with(&[], &[]).await;
+    control.no_pages();
+    let ask = async |path: &str| {
+        let request = format!("POST {path} HTTP/1.1\r\nHost: localhost:8090\r\nContent-Length: 0\r\n\r\n");
+        let answer = call(replica.admin, &request).await;
+        assert_eq!(answer.status(), 503);
+        let json = json_of(&answer);
+        (json["error"].as_str().unwrap().to_owned(), json["see"].as_str().map(str::to_owned))
+    };
+    let late = "the control plane did not answer in time";
+    let [toggled, read] = ["/chat/_ttft_429_toggle?on=0", "/chat/_ttft_limit"].map(&ask);
+    // Two seconds each, so both at once.
+    let ((error, see), (plain, nowhere)) = tokio::join!(toggled, read);
+    assert_eq!(error, format!("{late}; whether the change was made is not known, /chat/_ttft_status shows it"));
+    assert_eq!(see.as_deref(), Some("/chat/_ttft_status"));
+    assert_eq!((plain.as_str(), nowhere), (late, None), "the control: nothing was to change");
+    control.page_asked().await;
+}
+
+#[tokio::test]
+async fn a_change_that_found_no_control_plane_was_not_made() {
+    let mut control = Control::start(vec![]).await;
+    control.addr = nobody().await.parse().unwrap();
+    let (replica, _) = Replica::launch(&control, &[]).await;
+    let answer = call(replica.admin, &get("/chat/_tps_toggle?on=0")).await;
+    let expected = json!({"error": "the control plane can't be reached", "route": "chat"});
+    assert_eq!((answer.status(), json_of(&answer)), (503, expected));
 }
 
 #[tokio::test]
@@ -180,4 +211,31 @@ async fn payloads_9_route_inspect_reads_a_request_as_if_it_were_served() {
     assert_eq!(refused.status(), 413);
     assert!(control.no_page_asked());
     assert!(control.heartbeat().await.iter().all(|kind| matches!(kind, v1::client_op::Kind::Hello(_))), "no lease");
+}
+
+#[tokio::test]
+async fn route_debug_means_the_sessions_of_the_client_s_key() {
+    let (mut control, replica) = with(&[], &[]).await;
+    control.publish(|snapshot| {
+        let sha256 = Sha256::digest("sk-1").to_vec().into();
+        snapshot.keys = vec![v1::Key { id: "k1".into(), name: "one".into(), sha256 }];
+    });
+    replica.sees_snapshot(2).await;
+    control.page(200, "{}", "");
+    let debug = |header: &str| format!("GET /chat/_route_debug?sid=abc HTTP/1.1\r\nHost: r\r\n{header}\r\n");
+    let mut asked = async |page: &str| {
+        call(replica.admin, page).await;
+        let request = control.page_asked().await.0.request.unwrap();
+        (request.key_id, request.fingerprint)
+    };
+    let (key_id, of_key) = asked(&debug("Authorization: Bearer sk-1\r\n")).await;
+    assert_eq!(key_id, "k1");
+    assert_eq!(asked(&debug("X-Api-Key: sk-1\r\n")).await, (key_id.clone(), of_key.clone()));
+    // As the one that is inspected, which is read as if it were served.
+    let inspected = post("/chat/_route_inspect", &[("Authorization", "Bearer sk-1")], r#"{"user":"abc"}"#);
+    assert_eq!(asked(&inspected).await, (key_id, of_key.clone()));
+    // The control: without a key that is known, it is nobody's.
+    let nobody = asked(&debug("")).await;
+    assert_eq!((nobody.0.as_str(), nobody.1 == of_key), ("", false));
+    assert_eq!(asked(&debug("Authorization: Bearer sk-2\r\n")).await, nobody);
 }

@@ -1,6 +1,7 @@
 //! Failures before the first byte.
 
 use router_proto::v1;
+use router_proto::v1::client_op::Kind;
 
 use super::backend::{Backend, nobody};
 use super::client::{connect, post};
@@ -92,6 +93,53 @@ async fn no_more_tries_than_the_route_allows() {
     control.acquire().await;
     control.transfer().await;
     assert_eq!(control.release().await.outcome(), v1::Outcome::ConnectFailed);
+}
+
+#[tokio::test]
+async fn routing_8_2_a_failure_that_comes_late_is_not_tried_elsewhere() {
+    for (within, retries) in [("50ms", "0"), ("none", "1")] {
+        let (silent, dead) = (Backend::start().await, nobody().await);
+        let options = [("retry_on", "connect,header_timeout"), ("upstream_timeout", "200ms"), ("retry_within", within)];
+        let (mut control, replica) = with(&options, &[&silent.addr, &dead]).await;
+        let mut client = connect(replica.addr).await;
+        client.write(post("/v1/x", &[], "body")).await;
+        let _upstream = silent.request().await;
+        let response = client.message().await;
+        let status = if retries == "0" { 504 } else { 502 };
+        assert_eq!((response.status(), response.header("x-routed-retries")), (status, Some(retries)), "{within}");
+        control.acquire().await;
+        if retries == "1" {
+            control.transfer().await;
+        } else {
+            assert_eq!(control.release().await.outcome(), v1::Outcome::Timeout, "with its own lease");
+        }
+    }
+}
+
+#[tokio::test]
+async fn routing_8_2_nor_is_one_whose_next_slot_comes_late() {
+    for (within, is_late) in [("200ms", true), ("none", false)] {
+        let (busy, other) = (Backend::start().await, Backend::start().await);
+        let (mut control, replica) = with(&[("retry_within", within)], &[&busy.addr]).await;
+        let mut client = connect(replica.addr).await;
+        client.write(post("/v1/x", &[], "body")).await;
+        let (mut upstream, _) = busy.request().await;
+        control.acquire().await;
+        control.answers(Answers::Hold);
+        upstream.write(BUSY).await;
+        let (op, kind) = control.next().await;
+        assert!(matches!(kind, Kind::Transfer(_)), "{kind:?}");
+        if is_late {
+            let response = client.message().await;
+            assert_eq!((response.status(), response.text()), (503, "busy"), "what is at hand");
+            let cancel = control.next().await.1;
+            assert!(matches!(cancel, Kind::Cancel(v1::Cancel { target }) if target == op), "{cancel:?}");
+        } else {
+            control.send(op, super::control::granted(7, &other.addr));
+            other.request().await.0.answer("ok").await;
+            assert_eq!(client.message().await.text(), "ok");
+        }
+    }
 }
 
 #[tokio::test]

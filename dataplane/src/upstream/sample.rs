@@ -1,5 +1,5 @@
-//! What an answer says about its backend as it passes: when it began, and what its engine counted (limits.md §3, §4). Looks at
-//! 2xx answers only; costs a chunk the copy of its last bytes.
+//! What an answer says about its backend as it passes: when it began, and what its engine counted (limits.md §3, §4).
+//! Looks at 2xx answers only; costs a chunk the copy of its last bytes.
 
 use std::sync::Arc;
 use std::time::Duration;

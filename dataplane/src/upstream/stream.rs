@@ -1,6 +1,6 @@
-//! The response body on its way to the client. It owns the lease, the upstream connection and the request's tally, so that
-//! every way in which an answer can end is one of its ends: whole, broken off, too silent, or dropped because the client
-//! left. Chunks pass as they arrive; nothing is allocated for one.
+//! The response body on its way to the client. It owns the lease, the upstream connection and the request's tally, so
+//! that every way in which an answer can end is one of its ends: whole, broken off, too silent, or dropped because the
+//! client left. Chunks pass as they arrive; nothing is allocated for one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -150,8 +150,9 @@ impl UpstreamBody {
     fn complete(&mut self, cx: &mut Context<'_>) {
         if let Some(mut open) = self.open.take() {
             let times = self.first_byte.map(|first| (first.ttft, first.at.elapsed()));
+            // Before the lease, whose end carries the counts; the slot is all the same free before the client can know
+            // that the answer is whole.
             let sample = open.sampler.take().map(Sampler::end);
-            // The lease first: the slot is free before the client can know that the answer is whole.
             if let Some(mut lease) = open.lease.take() {
                 if let Some((_, decode)) = times {
                     lease.decoded_for(decode);

@@ -5,7 +5,8 @@
 //! Windows are nested: a backend that fits a large one fits every smaller one. So all claims can be met exactly when, for
 //! each window `w`, no more claims ask for `w` or more than there are free slots on backends that fit `w`. With tiers, only the
 //! tier that would take a request of that window counts; a claim may then keep back a slot more than it needs, never one less.
-//! On a route with a pool per model, a claim is for a slot of any of them: which one is known when its body is in.
+//! On a route with a pool per model, which pool a claim is for is known when its body is in. Until then it keeps nothing back: a
+//! model must not lose its slots to uploads for another. There a claim only bounds how many bodies come in at the same time.
 
 use super::view::{BackendView, PoolView};
 use crate::route::Priority;
@@ -44,7 +45,7 @@ impl Window {
 impl Slack {
     /// Of the pool as it is.
     pub(super) fn of(pool: &PoolView<'_>) -> Self {
-        Self::with(pool, None)
+        if pool.is_by_model { Self { by_window: Vec::new() } } else { Self::with(pool, None) }
     }
 
     /// Of the pool with one more claim.

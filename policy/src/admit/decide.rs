@@ -154,6 +154,11 @@ fn hashed(pool: &PoolView<'_>, tier: Priority, hash: u32) -> Option<Slot> {
     of_tier().nth(at)
 }
 
+/// How many requests this one competes with: what the adaptive limit is measured against.
+pub fn competing(pool: &PoolView<'_>, ask: &Ask<'_>) -> u32 {
+    Load::of(pool, ask).in_tier
+}
+
 /// The backend that a hash gives the session to (rulings §1, routing.md §5.1), whether it can take it or not; and the word
 /// for it.
 fn owner(pool: &PoolView<'_>, ask: &Ask<'_>, load: &Load) -> (Option<Slot>, Pick) {

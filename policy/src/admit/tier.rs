@@ -27,7 +27,9 @@ pub(super) struct Load {
     /// The same, without what a backend holds above a limit that was lowered: that keeps nobody from another's free slot.
     within_limits: u32,
     /// What the adaptive limit is measured against: the same backends whatever their windows, and every claim.
-    in_tier: u32,
+    pub in_tier: u32,
+    /// What these may hold.
+    tier_limit: u32,
     limit: u32,
 }
 
@@ -45,6 +47,7 @@ impl Load {
             in_flight,
             within_limits: in_flight,
             in_tier,
+            tier_limit: 0,
             limit: 0,
         };
         for (slot, backend) in pool.members() {
@@ -52,6 +55,7 @@ impl Load {
             let is_candidate = pool.crosses_tiers || active == Some(backend.priority);
             if is_candidate && backend.is_admitted {
                 load.in_tier = load.in_tier.saturating_add(backend.in_flight);
+                load.tier_limit = load.tier_limit.saturating_add(backend.limit);
             }
             if !ask.suits(backend) {
                 continue;
@@ -69,9 +73,12 @@ impl Load {
 
     /// Whether the pool's limit leaves room for one more request that may fill this part of it.
     pub(super) fn is_below_ceiling(&self, pool: &PoolView<'_>, share: f64) -> bool {
-        let is_below = |in_flight: u32, limit: f64| f64::from(in_flight) < limit * pool.factor * share;
-        is_below(self.within_limits, f64::from(self.limit))
-            && pool.adaptive.is_none_or(|adaptive| is_below(self.in_tier, adaptive))
+        // The factor takes the pool no further than its backends go; the share is of what there is.
+        let is_below = |in_flight: u32, limit: f64, most: u32| {
+            f64::from(in_flight) < (limit * pool.factor).min(f64::from(most)) * share
+        };
+        is_below(self.within_limits, f64::from(self.limit), self.limit)
+            && pool.adaptive.is_none_or(|adaptive| is_below(self.in_tier, adaptive, self.tier_limit))
     }
 
     /// The refusal when no backend suits.

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_14_row_16_the_last_match_counts() {
+    fn limits_14_example_16_the_last_match_counts() {
         assert_eq!(completion(r#""completion_tokens":99999 … "completion_tokens":20}"#), Some(20));
     }
 

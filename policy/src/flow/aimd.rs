@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use super::range::{fraction, within};
+
 /// The adaptive limit's options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AimdOptions {
@@ -36,17 +38,15 @@ pub struct AimdOptions {
 
 impl AimdOptions {
     fn pressure(&self) -> f64 {
-        if is_fraction(self.pressure_frac) { self.pressure_frac } else { 0.9 }
+        fraction(self.pressure_frac)
     }
 
     fn slack(&self) -> f64 {
-        let pressure = self.pressure();
-        let is_below = self.slack_frac > 0.0 && self.slack_frac < pressure;
-        if is_below { self.slack_frac } else { f64::min(0.7, pressure * 0.8) }
+        fraction(self.slack_frac).min(self.pressure())
     }
 
     fn abs(&self) -> f64 {
-        if self.abs.is_finite() && self.abs >= 0.0 { self.abs } else { 5.0 }
+        within(self.abs, 0.0, f64::MAX)
     }
 }
 
@@ -64,12 +64,10 @@ pub struct Bounds {
 /// The bounds of a pool whose configured backends hold `static_max` requests.
 pub fn bounds(options: &AimdOptions, static_max: u32) -> Bounds {
     let max = f64::from(static_max);
-    let part = |fraction: f64| f64::max(1.0, (max * fraction).floor());
+    let part = |of_max: f64| f64::max(1.0, (max * fraction(of_max)).floor());
     let slots = |given: Option<f64>| given.filter(|slots| *slots >= 1.0).map(f64::floor);
-    let min_frac = if is_fraction(options.min_frac) { options.min_frac } else { 0.4 };
-    let min = slots(options.min).unwrap_or_else(|| part(min_frac)).min(max);
-    let init_frac = options.init_frac.filter(|fraction| is_fraction(*fraction));
-    let init = slots(options.init).or_else(|| init_frac.map(part)).unwrap_or(min);
+    let min = slots(options.min).unwrap_or_else(|| part(options.min_frac)).min(max);
+    let init = slots(options.init).or_else(|| options.init_frac.map(part)).unwrap_or(min);
     Bounds { min, init: init.min(max).max(min), max }
 }
 
@@ -92,12 +90,13 @@ pub fn step(
     } else {
         healthy(options, bounds, current, f64::from(conc))
     };
-    within(bounds, if next.is_finite() { next } else { current })
+    let next = if next.is_finite() { next } else { current };
+    within(next, bounds.min, bounds.max)
 }
 
 /// The step of a pool none of whose metrics has a threshold: nothing can be judged, and the limit stays.
 pub fn keep(bounds: &Bounds, stored: Option<f64>) -> f64 {
-    within(bounds, start(bounds, stored))
+    within(start(bounds, stored), bounds.min, bounds.max)
 }
 
 /// Whether the next step, if healthy, would see requests press against the limit.
@@ -144,15 +143,6 @@ fn healthy(options: &AimdOptions, bounds: &Bounds, current: f64, conc: f64) -> f
 
 fn start(bounds: &Bounds, stored: Option<f64>) -> f64 {
     stored.filter(|value| value.is_finite()).unwrap_or(bounds.init)
-}
-
-fn within(bounds: &Bounds, value: f64) -> f64 {
-    // Not `clamp`, which panics on bounds that somebody made the wrong way round.
-    value.max(bounds.min).min(bounds.max)
-}
-
-fn is_fraction(value: f64) -> bool {
-    value > 0.0 && value <= 1.0
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! What is watched of a signal: a statistic by name, and the value from which it trips (limits.md §5.4).
 
+/// The most entries of a list: more than anybody watches, and each is looked at for each request.
+pub const MAX_METRICS: usize = 16;
+
 /// A number made of a window's samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Statistic {
@@ -32,23 +35,19 @@ impl Metric {
         Self { name: "p80".to_owned(), statistic: Statistic::Quantile(0.2), threshold }
     }
 
-    /// An entry of a declared list; an error names the field and what is allowed. `avg` needs no `q` and ignores one.
-    pub fn declared(name: &str, q: Option<f64>, threshold: f64) -> Result<Self, String> {
-        if name.is_empty() {
-            return Err("metric: a name expected".to_owned());
-        }
+    /// An entry of a declared list, by a name that may be one; an error says what is wrong with the entry. `avg` needs
+    /// no `q` and ignores one.
+    pub fn declared(name: String, q: Option<f64>, threshold: f64) -> Result<Self, &'static str> {
         let statistic = match q {
             _ if name == "avg" => Statistic::Avg,
             Some(q) if q > 0.0 && q < 1.0 => Statistic::Quantile(q),
-            Some(q) => {
-                return Err(format!("q: {q} of metric \"{name}\"; allowed are numbers between 0 and 1, both excluded"));
-            }
-            None => return Err(format!("q: missing for metric \"{name}\"; only avg needs none")),
+            Some(_) => return Err("a `q` that is no number between 0 and 1"),
+            None => return Err("no `q` (only `avg` needs none)"),
         };
         if !threshold.is_finite() || threshold < 0.0 {
-            return Err(format!("threshold: {threshold} of metric \"{name}\"; allowed are numbers from 0"));
+            return Err("no `threshold` that is a number of 0 or more");
         }
-        Ok(Self { name: name.to_owned(), statistic, threshold: Some(threshold) })
+        Ok(Self { name, statistic, threshold: Some(threshold) })
     }
 }
 
@@ -58,21 +57,20 @@ mod tests {
 
     #[test]
     fn limits_5_4_entries_of_a_list() {
-        let avg = Metric::declared("avg", None, 0.0).unwrap();
-        assert_eq!(avg.statistic, Statistic::Avg);
-        assert_eq!(Metric::declared("avg", Some(7.0), 1.0).unwrap().statistic, Statistic::Avg);
-        assert_eq!(Metric::declared("slow", Some(0.9), 1.0).unwrap().statistic, Statistic::Quantile(0.9));
-        for (name, q, threshold, piece) in [
-            ("", Some(0.5), 1.0, "a name"),
-            ("p50", None, 1.0, "q: missing"),
-            ("p50", Some(0.0), 1.0, "q: 0"),
-            ("p50", Some(1.0), 1.0, "q: 1"),
-            ("p50", Some(f64::NAN), 1.0, "q: NaN"),
-            ("p50", Some(0.5), -1.0, "threshold: -1"),
-            ("avg", None, f64::NAN, "threshold: NaN"),
+        let declared = |name: &str, q, threshold| Metric::declared(name.to_owned(), q, threshold);
+        assert_eq!(declared("avg", None, 0.0).unwrap().statistic, Statistic::Avg);
+        assert_eq!(declared("avg", Some(7.0), 1.0).unwrap().statistic, Statistic::Avg);
+        assert_eq!(declared("slow", Some(0.9), 1.0).unwrap().statistic, Statistic::Quantile(0.9));
+        for (name, q, threshold, problem) in [
+            ("p50", None, 1.0, "no `q`"),
+            ("p50", Some(0.0), 1.0, "a `q`"),
+            ("p50", Some(1.0), 1.0, "a `q`"),
+            ("p50", Some(f64::NAN), 1.0, "a `q`"),
+            ("p50", Some(0.5), -1.0, "no `threshold`"),
+            ("avg", None, f64::NAN, "no `threshold`"),
         ] {
-            let error = Metric::declared(name, q, threshold).unwrap_err();
-            assert!(error.starts_with(piece) || error.contains(piece), "{error}");
+            let error = declared(name, q, threshold).unwrap_err();
+            assert!(error.starts_with(problem), "{error}");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::turn::{Bucket, PrioOptions};
 pub struct FlowOptions {
     /// The master switch `load_rate_limit`. Off: nothing is refused, and what would have been is counted.
     pub is_enforced: bool,
-    /// The limit is multiplied by this; above zero.
+    /// The limit is multiplied by this, by whoever admits; above zero.
     pub rt_limit_factor: f64,
     /// Whether the time to first token is measured at all.
     pub ttft_on: bool,
@@ -51,13 +51,8 @@ impl FlowOptions {
         self.adaptive.as_ref().filter(|_| self.tps_on)
     }
 
-    /// The factor, 1 for anything that can't be one.
-    pub(super) fn factor(&self) -> f64 {
-        if self.rt_limit_factor.is_finite() && self.rt_limit_factor > 0.0 { self.rt_limit_factor } else { 1.0 }
-    }
-
     /// How much of the limit a request of this bucket may use; all of it without session priority.
-    pub(super) fn share(&self, bucket: Option<Bucket>) -> f64 {
+    pub fn share(&self, bucket: Option<Bucket>) -> f64 {
         self.prio.as_ref().zip(bucket).map_or(1.0, |(prio, bucket)| prio.table.share(bucket))
     }
 }

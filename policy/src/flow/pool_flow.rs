@@ -1,5 +1,5 @@
-//! Flow control of one pool: the signals, the limit and the gates together. The control plane stores it as JSON about once a
-//! second, so a failover starts from where the pool was.
+//! Flow control of one pool: the signals, the limit and the gates together. The control plane stores it as JSON about
+//! once a second, so a failover starts from where the pool was.
 
 use std::time::Duration;
 
@@ -89,7 +89,8 @@ impl Default for Flow {
 }
 
 impl Flow {
-    /// How many requests the pool may hold (limits.md §6.1). `pool_limit` is of the healthy backends, `static_max` of all.
+    /// How many requests the pool may hold (limits.md §6.1). `pool_limit` is of the healthy backends, `static_max` of
+    /// all.
     pub fn limit(&self, now: UnixMs, options: &FlowOptions, pool_limit: u32, static_max: u32) -> f64 {
         let pool_limit = f64::from(pool_limit);
         let Some(adaptive) = options.active_adaptive() else {
@@ -97,19 +98,6 @@ impl Flow {
         };
         let value = self.controller.value(now).unwrap_or_else(|| aimd::bounds(adaptive, static_max).init);
         value.min(pool_limit)
-    }
-
-    /// What a request of this bucket is measured against: it is admitted while fewer are in flight. Not rounded, so up to
-    /// the next whole number get in. Says nothing of the master switch: while it is off, the caller admits all the same.
-    pub fn ceiling(
-        &self,
-        now: UnixMs,
-        options: &FlowOptions,
-        pool_limit: u32,
-        static_max: u32,
-        bucket: Option<Bucket>,
-    ) -> f64 {
-        self.limit(now, options, pool_limit, static_max) * options.factor() * options.share(bucket)
     }
 
     /// Notes how many were in flight when a request was judged, admitted or not.
@@ -120,8 +108,8 @@ impl Flow {
         }
     }
 
-    /// Notes that a request of this bucket found the pool, or its share of it, full. With the master switch off it got in all
-    /// the same.
+    /// Notes that a request of this bucket found the pool, or its share of it, full. With the master switch off it got
+    /// in all the same.
     pub fn over(&mut self, now: UnixMs, options: &FlowOptions, bucket: Option<Bucket>) {
         if let Some(lasts) = pressure_lasts(options) {
             self.controller.over(now, lasts);
@@ -134,8 +122,8 @@ impl Flow {
         }
     }
 
-    /// Judges a request by the TTFT gate and then, in a pool that is not adaptive, by the TPS gate. Takes the probe slot that it
-    /// passes by. With the master switch off it only counts what would have tripped.
+    /// Judges a request by the TTFT gate and then, in a pool that is not adaptive, by the TPS gate. Takes the probe
+    /// slot that it passes by. With the master switch off it only counts what would have tripped.
     pub fn judge(&mut self, now: UnixMs, options: &FlowOptions, bucket: Option<Bucket>) -> Verdict {
         let (verdict, effects) = self.decide(now, options, bucket);
         if options.is_enforced {
@@ -185,8 +173,8 @@ impl Flow {
         if !options.ttft_on {
             return;
         }
-        // While the EWMA of before can still be seen: it may have gone below the release line or expired, with no request since
-        // to notice.
+        // While the EWMA of before can still be seen: it may have gone below the release line or expired, with no
+        // request since to notice.
         self.release_hold(now, options);
         self.ttft.record(now, ms, &options.ttft, &options.ttft_metrics);
     }
@@ -215,14 +203,15 @@ impl Flow {
         }
     }
 
-    /// When the next step of the adaptive limit is due; `None` while the pool is not adaptive, or before its first request.
+    /// When the next step of the adaptive limit is due; `None` while the pool is not adaptive, or before its first
+    /// request.
     pub fn next_step(&self, options: &FlowOptions) -> Option<UnixMs> {
         let adaptive = options.active_adaptive()?;
         self.controller.next_step(adaptive.interval)
     }
 
-    /// Makes the step of the adaptive limit if one is due: never more than one, however late. `true` when the limit in force
-    /// changed.
+    /// Makes the step of the adaptive limit if one is due: never more than one, however late. `true` when the limit in
+    /// force changed.
     pub fn step(&mut self, now: UnixMs, options: &FlowOptions, static_max: u32) -> bool {
         self.follow_adaptive(now, options);
         let Some(adaptive) = options.active_adaptive() else {
@@ -260,7 +249,7 @@ impl Flow {
         }
     }
 
-    /// Counts a request of a bucket that was refused, by whichever gate.
+    /// Counts a request of a bucket that was refused by the concurrency, the TTFT or the TPS gate.
     pub fn refused(&mut self, bucket: Option<Bucket>) {
         if let Some(bucket) = bucket {
             self.turns.refused(bucket);
@@ -274,7 +263,8 @@ impl Flow {
         }
     }
 
-    /// Called at least once a minute. The fraction of the last minute's requests that named no turn, when it is time to warn.
+    /// Called at least once a minute. The fraction of the last minute's requests that named no turn, when it is time to
+    /// warn.
     pub fn take_warning(&mut self, now: UnixMs, options: &PrioOptions) -> Option<f64> {
         self.turns.take_warning(now, options)
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exact::Exact;
 use super::metric::Metric;
+use super::range::within;
 use super::time::{UnixMs, whole_ms};
 use super::window::{Counts, TPS_BOUNDS, TTFT_BOUNDS_MS, is_sample};
 
@@ -35,9 +36,8 @@ impl SignalOptions {
         u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX).div_ceil(whole_ms(self.window))
     }
 
-    /// The weight, clamped; a weight that is no number is the documented default.
     fn weight(&self) -> f64 {
-        if self.alpha.is_nan() { 0.3 } else { self.alpha.clamp(0.0, 1.0) }
+        within(self.alpha, 0.0, 1.0)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The time of flow control. It outlives the process (a pool's state is stored), so it counts from the epoch, and windows
-//! are aligned to it.
+//! The time of flow control. It outlives the process (a pool's state is stored), so it counts from the epoch, and
+//! windows are aligned to it.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -24,8 +24,10 @@ impl UnixMs {
         self.0 / whole_ms(length)
     }
 
-    /// Whether something made at `self` to last for `ttl` is gone at `now`: it still counts at its last moment. So is what a clock that has since been set
-    /// back made further than `ttl` ahead: it must not stay until the clock gets there again.
+    /// Whether something made at `self` to last for `ttl` is gone at `now`. It still counts at its last moment.
+    ///
+    /// What was made more than `ttl` ahead of `now` is gone too: the clock has been set back since, and it must not
+    /// stay until the clock gets there again.
     #[must_use]
     pub fn is_expired(self, now: UnixMs, ttl: Duration) -> bool {
         now > self + ttl || self > now + ttl

@@ -49,22 +49,6 @@ pub fn sample(answer: &AnswerTimes, min_tokens: u32, min_decode: Duration, basis
     Sample::Tps(f64::from(tokens) / elapsed.as_secs_f64())
 }
 
-/// How much of an answer's end is searched for its token count.
-pub const TAIL_BYTES: usize = 2048;
-
-/// The token count in the end of an answer: the last `completion_tokens` with a whole number, as a stream may report a
-/// running count.
-pub fn last_completion_tokens(answer: &[u8]) -> Option<u32> {
-    let tail = answer.get(answer.len().saturating_sub(TAIL_BYTES)..)?;
-    (0..tail.len()).rev().find_map(|at| number_after_key(tail.get(at..)?))
-}
-
-fn number_after_key(text: &[u8]) -> Option<u32> {
-    let value = text.strip_prefix(b"\"completion_tokens\"")?.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
-    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(value.get(..digits)?).ok()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,19 +73,6 @@ mod tests {
         assert_eq!(of(None, 20_000, 0, 500, TpsBasis::Total), Sample::NoUsage);
         assert_eq!(of(None, 1, 0, 500, TpsBasis::Total), Sample::NoUsage);
         assert_eq!(of(Some(0), 20_000, 0, 500, TpsBasis::Total), Sample::TooSmall);
-    }
-
-    #[test]
-    fn limits_4_the_last_count_of_the_tail() {
-        assert_eq!(last_completion_tokens(br#"{"usage": {"completion_tokens" : 7, "x": 1}}"#), Some(7));
-        assert_eq!(last_completion_tokens(br#""completion_tokens":5 "completion_tokens":null"#), Some(5));
-        for text in ["", "completion_tokens:5", r#""completion_tokens":"5""#, r#""completion_tokens":99999999999"#] {
-            assert_eq!(last_completion_tokens(text.as_bytes()), None, "{text}");
-        }
-        let key = r#""completion_tokens":5"#;
-        let far = |padding: usize| last_completion_tokens(format!("{key}{}", "x".repeat(padding)).as_bytes());
-        assert_eq!(far(TAIL_BYTES - key.len()), Some(5));
-        assert_eq!(far(TAIL_BYTES - key.len() + 1), None);
     }
 
     #[test]

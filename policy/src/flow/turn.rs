@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::range::{factor, fraction};
 use crate::session::extract::MAX_ID_CHARS;
 
 /// The highest turn that is believed.
@@ -56,11 +57,11 @@ pub struct PrioOptions {
 
 impl PrioOptions {
     pub(super) fn severe(&self) -> f64 {
-        if is_factor(self.severe) { self.severe } else { 1.5 }
+        factor(self.severe)
     }
 
     pub(super) fn release(&self) -> f64 {
-        if self.release > 0.0 && self.release <= 1.0 { self.release } else { 0.9 }
+        fraction(self.release)
     }
 }
 
@@ -89,7 +90,7 @@ impl TurnTable {
             if !(share > 0.0 && share <= 1.0) {
                 return complain(format!("share {share}; allowed are numbers above 0, at most 1"));
             }
-            if !is_factor(tol) {
+            if !(tol.is_finite() && tol >= 1.0) {
                 return complain(format!("tol {tol}; allowed are numbers from 1"));
             }
         }
@@ -97,10 +98,9 @@ impl TurnTable {
     }
 
     /// Buckets whose first turns double up to `full_turn` (the last one's, even if it is no power of two), with shares that
-    /// rise evenly from `r_new` to 1 and tolerances from 1 to `severe`. What can't be is taken for the documented default.
+    /// rise evenly from `r_new` to 1 and tolerances from 1 to `severe`.
     pub fn by_doubling(r_new: f64, full_turn: u32, severe: f64) -> Self {
-        let r_new = if r_new > 0.0 && r_new <= 1.0 { r_new } else { 0.85 };
-        let severe = if is_factor(severe) { severe } else { 1.5 };
+        let (r_new, severe) = (fraction(r_new), factor(severe));
         let full_turn = full_turn.clamp(1, MAX_TURN);
         let mut first_turns: Vec<u32> =
             (0..31).map(|exponent| 1 << exponent).take_while(|turn| *turn < full_turn).collect();
@@ -179,10 +179,6 @@ fn whole_turn(value: &Value) -> Option<u32> {
     let turn = value.as_f64().filter(|turn| turn.fract() == 0.0 && (1.0..=f64::from(MAX_TURN)).contains(turn))?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked whole and in range")]
     Some(turn as u32)
-}
-
-fn is_factor(value: f64) -> bool {
-    value.is_finite() && value >= 1.0
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ const WARN_EVERY: Duration = Duration::from_secs(600);
 pub struct BucketCounts {
     /// Requests that got a backend.
     pub admitted: u64,
-    /// Requests that were refused, by whichever gate.
+    /// Requests that were refused by the concurrency, the TTFT or the TPS gate.
     pub refused: u64,
     /// Requests that found their share of the pool full; some of them may have waited and got in.
     pub over: u64,

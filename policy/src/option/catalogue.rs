@@ -181,6 +181,8 @@ mod tests {
             ("passive_ban", "connect", "connect", "off"),
             ("retry_on", "connect,502,503", "connect,5xx", "connect,header_timeout,502,503"),
             ("max_more_tries", "2", "all", "2"),
+            // routing.md §8.2; gateway.md has no such limit.
+            ("retry_within", "1m", "none", "1m"),
             ("max_body_size", "10MiB", "64MiB", "10MiB"),
             ("auth", "auto", "required", "open-if-unconfigured"),
             ("forward_authorization", "false", "false", "true"),

@@ -14,8 +14,8 @@ use serde_json::{Map, Value as Json};
 
 use self::text::{in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_words, print_bytes, quote};
 pub use self::text::{parse_duration, print_duration};
-use crate::flow::metric::Metric;
-use crate::flow::turn::TurnRow;
+use crate::flow::metric::{MAX_METRICS, Metric};
+use crate::flow::turn::{MAX_ROWS, TurnRow};
 
 /// What an option accepts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -170,16 +170,14 @@ impl Kind {
             Kind::DecimalsByModel { above, max } => {
                 format!("none, or an object of model names with a number of more than {above}, up to {max}")
             }
-            Kind::Metrics => {
-                "none, or a list of 1 to 16 objects with metric (a name), q (between 0 and 1; `avg` needs none) \
-                              and threshold (0 or more), no name twice"
-                    .to_owned()
-            }
-            Kind::Turns => {
-                "none, or a list of 1 to 64 objects with min_turn (the first is 1, ascending), share (more than 0, \
-                            up to 1) and tol (1 or more)"
-                    .to_owned()
-            }
+            Kind::Metrics => format!(
+                "none, or a list of 1 to {MAX_METRICS} objects with metric (a name), q (between 0 and 1; `avg` needs none) \
+                 and threshold (0 or more), no name twice"
+            ),
+            Kind::Turns => format!(
+                "none, or a list of 1 to {MAX_ROWS} objects with min_turn (the first is 1, ascending), share (more than 0, \
+                 up to 1) and tol (1 or more)"
+            ),
             Kind::Duration { min, max, optional } => {
                 let none = if optional { " or none" } else { "" };
                 format!("{}..={}{none} (units ms, s, m, h)", print_duration(min), print_duration(max))

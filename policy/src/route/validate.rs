@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde_json::{Map, Value as Json};
 
+use self::backends::WrittenAs;
 use super::spec::{BackendSpec, RouteSpec};
 use crate::ids::RouteName;
 use crate::option::kind::json_kind;
@@ -123,7 +124,7 @@ pub fn check_backends(path: &str, backends: &[BackendSpec]) -> Result<(), Compla
 /// Checks one backend object.
 pub fn parse_backend(path: &str, document: &Json) -> Result<BackendSpec, Complaints> {
     let mut complaints = Complaints::default();
-    match backends::read(path, document, &mut complaints) {
+    match backends::read(path, document, WrittenAs::Backend, &mut complaints) {
         Some(backend) => complaints.or(backend),
         None => Err(complaints),
     }

@@ -86,7 +86,11 @@ impl Router {
             Decision::Grant(grant) => vec![(session, self.grant_if_fast(now, session, turn, grant))],
             Decision::Wait => {
                 self.flow.over(unix(now), &self.flow_options, bucket);
-                vec![(session, self.enqueue(now, session, turn))]
+                // Only a full pool is waited for, not a slow one.
+                let slow = self.flow.peek(unix(now), &self.flow_options, bucket).refusal;
+                let Some(slow) = slow else { return vec![(session, self.enqueue(now, session, turn))] };
+                self.flow.refused(bucket);
+                vec![(session, Answer::Refused(gate_of(slow.gate)))]
             }
             Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
                 self.flow.over(unix(now), &self.flow_options, bucket);
@@ -186,10 +190,7 @@ impl Router {
         }
         if let Some(slow) = self.flow.judge(unix(now), &self.flow_options, bucket).refusal {
             self.flow.refused(bucket);
-            return Answer::Refused(match slow.gate {
-                LatencyGate::Ttft => Gate::Ttft,
-                LatencyGate::Tps => Gate::Tps,
-            });
+            return Answer::Refused(gate_of(slow.gate));
         }
         self.flow.admitted(bucket);
         self.granted += 1;
@@ -266,4 +267,11 @@ fn micros(span: std::time::Duration) -> Us {
 
 fn milliseconds(span: Us) -> f64 {
     f64::from(u32::try_from(span).unwrap_or(u32::MAX)) / 1000.0
+}
+
+fn gate_of(gate: LatencyGate) -> Gate {
+    match gate {
+        LatencyGate::Ttft => Gate::Ttft,
+        LatencyGate::Tps => Gate::Tps,
+    }
 }

@@ -12,7 +12,9 @@ use crate::pool::{Asked, SessionAsked};
 
 pub(super) fn explain(fleet: &Fleet, request: v1::ExplainRequest) -> Result<v1::ExplainReply, AdminError> {
     let pool = fleet.pool(&request.route)?;
-    let session = session_asked(fleet, &request)?;
+    // On a route with a pool per model a session has a name in each, as replicas have it.
+    let model = pool.spec().is_by_model().then_some(request.model.as_str());
+    let session = session_asked(fleet, &request, model)?;
     let (mut crc32, mut ranked) = (None, Vec::new());
     if !request.session_id.is_empty() {
         let spec = pool.spec();
@@ -30,7 +32,7 @@ pub(super) fn explain(fleet: &Fleet, request: v1::ExplainRequest) -> Result<v1::
     Ok(pool.explain(asked, &session))
 }
 
-fn session_asked(fleet: &Fleet, request: &v1::ExplainRequest) -> Result<SessionAsked, AdminError> {
+fn session_asked(fleet: &Fleet, request: &v1::ExplainRequest, model: Option<&str>) -> Result<SessionAsked, AdminError> {
     let argument = |field, problem: &str| AdminError::Argument { field, problem: problem.to_owned() };
     let (id, prefix) = (&request.session_id, &request.fingerprint);
     match (id.is_empty(), prefix.is_empty()) {
@@ -45,15 +47,16 @@ fn session_asked(fleet: &Fleet, request: &v1::ExplainRequest) -> Result<SessionA
             let problem = format!("allowed: 1 to {MAX_ID_CHARS} characters that are not all blank");
             Err(AdminError::Argument { field: "session_id", problem })
         }
-        (false, true) => Ok(SessionAsked::Named(fingerprints(fleet, id))),
+        (false, true) => Ok(SessionAsked::Named(fingerprints(fleet, id, model))),
     }
 }
 
 /// What the session is called without a key, and under each key.
-fn fingerprints(fleet: &Fleet, id: &str) -> Vec<(Fingerprint, String)> {
+fn fingerprints(fleet: &Fleet, id: &str, model: Option<&str>) -> Vec<(Fingerprint, String)> {
     let Some(by) = Fingerprinter::new(&fleet.hub.fingerprint_key()) else { return Vec::new() };
-    let without = (by.fingerprint("", id.as_bytes()), String::new());
-    let keys = fleet.keys().into_iter().map(|key| (by.fingerprint(&key.id, id.as_bytes()), key.name));
+    let of = |key_id: &str| by.fingerprint_for(key_id, id.as_bytes(), model);
+    let without = (of(""), String::new());
+    let keys = fleet.keys().into_iter().map(|key| (of(&key.id), key.name));
     std::iter::once(without).chain(keys).collect()
 }
 

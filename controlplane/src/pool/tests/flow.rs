@@ -1,31 +1,32 @@
-//! Flow control as requests meet it: gates, adaptive limit, turns, models, tiers, toggles (routing.md §6, limits.md §6 to §10).
+//! Flow control as requests meet it: gates, adaptive limit, toggles (routing.md §6, limits.md §6 to §10).
 
+use router_policy::flow::UnixMs;
 use router_policy::toggle::{Toggle, ToggleKey};
 use serde_json::Value as Json;
 
 use super::*;
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-async fn bench(options: Json) -> Bench {
+pub(super) async fn bench(options: Json) -> Bench {
     Bench::forgetful(&json!({"name": "chat", "options": options,
         "backends": [{"address": backend(0).to_string()}, {"address": backend(1).to_string()}]}))
     .await
 }
 
-fn of_turn(turn: u32) -> Asked {
+pub(super) fn of_turn(turn: u32) -> Asked {
     Asked { turn: Some(turn), ..Asked::default() }
 }
 
-fn of_model(model: &str) -> Asked {
+pub(super) fn of_model(model: &str) -> Asked {
     Asked { model: model.to_owned(), ..Asked::default() }
 }
 
-fn details(refused: &v1::Refused) -> Json {
+pub(super) fn details(refused: &v1::Refused) -> Json {
     serde_json::from_str(&refused.details_json).unwrap()
 }
 
-fn set(bench: &Bench, name: &str, value: &str, until: Option<Duration>) {
+pub(super) fn set(bench: &Bench, name: &str, value: &str, until: Option<Duration>) {
     let key = ToggleKey::parse(name, "").unwrap();
     let value = key.parse_value(value).unwrap();
     let now = bench.pool.context.unix(bench.pool.context.clock.now());
@@ -35,7 +36,7 @@ fn set(bench: &Bench, name: &str, value: &str, until: Option<Duration>) {
 }
 
 /// One streamed answer: its first byte after `ttft`, then `tokens` tokens in a second more.
-async fn answer(bench: &mut Bench, ttft: Duration, tokens: u32) {
+pub(super) async fn answer(bench: &mut Bench, ttft: Duration, tokens: u32) {
     bench.ask(Asked::default());
     let granted = bench.granted().await;
     let lease = LeaseId(granted.lease);
@@ -52,7 +53,7 @@ async fn answer(bench: &mut Bench, ttft: Duration, tokens: u32) {
 }
 
 /// Answers until a window of them is smoothed: the window's end is seen by the sample after it.
-async fn a_window_of(bench: &mut Bench, ttft: Duration, tokens: u32) {
+pub(super) async fn a_window_of(bench: &mut Bench, ttft: Duration, tokens: u32) {
     for _ in 0..3 {
         answer(bench, ttft, tokens).await;
         tokio::time::advance(21 * SECOND).await;
@@ -60,7 +61,7 @@ async fn a_window_of(bench: &mut Bench, ttft: Duration, tokens: u32) {
     }
 }
 
-fn limit(bench: &Bench) -> f64 {
+pub(super) fn limit(bench: &Bench) -> f64 {
     bench.pool.route_state().pools[0].limit
 }
 
@@ -160,187 +161,6 @@ async fn limits_8_slow_answers_lower_the_limit_and_demand_raises_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_9_first_turns_are_refused_first() {
-    let options =
-        |on: bool| json!({"session_prio": on, "session_prio_r_new": 0.5, "max_concurrency": 5, "max_waiting": 0});
-    let mut with = bench(options(true)).await;
-    for _ in 0..5 {
-        with.ask(of_turn(1));
-        with.granted().await;
-    }
-    with.ask(of_turn(1));
-    assert_eq!(with.refused().await.gate(), v1::Gate::QueueFull);
-    for _ in 0..5 {
-        with.ask(of_turn(40));
-        with.granted().await;
-    }
-    with.ask(of_turn(40));
-    with.refused().await;
-    let mut without = bench(options(false)).await;
-    for _ in 0..10 {
-        without.ask(of_turn(1));
-        without.granted().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn rulings_3_the_warmest_waiter_is_served_first_then_the_first() {
-    let mut bench = bench(json!({"session_prio": true, "max_concurrency": 1, "queue_timeout": "60s"})).await;
-    let mut held = Vec::new();
-    for _ in 0..2 {
-        bench.ask(of_turn(40));
-        held.push(bench.granted().await);
-    }
-    let cold = bench.ask(of_turn(1));
-    let warm = bench.ask(of_turn(9));
-    let warmest = bench.ask(of_turn(40));
-    let late = bench.ask(of_turn(41));
-    let mut order = Vec::new();
-    for _ in 0..4 {
-        bench.release(&held.remove(0));
-        let (op, kind) = bench.answer().await;
-        let Kind::Granted(granted) = kind else { panic!("{kind:?}") };
-        order.push(op);
-        held.push(granted);
-    }
-    assert_eq!(order, [warmest, late, warm, cold], "the first turn comes when nobody warmer waits");
-    let starved = bench.ask(of_turn(1));
-    tokio::time::advance(61 * SECOND).await;
-    bench.pool.tick();
-    let (op, kind) = bench.answer().await;
-    assert!(
-        op == starved && matches!(&kind, Kind::Refused(refused) if refused.gate() == v1::Gate::QueueTimeout),
-        "{kind:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_gives_the_coldest_s_place_to_a_warmer_turn() {
-    let options = |on: bool| json!({"session_prio": on, "max_concurrency": 1, "max_waiting": 2});
-    for is_on in [true, false] {
-        let mut bench = bench(options(is_on)).await;
-        let mut held = Vec::new();
-        for _ in 0..2 {
-            bench.ask(of_turn(40));
-            held.push(bench.granted().await);
-        }
-        bench.ask(of_turn(1));
-        let last = bench.ask(of_turn(1));
-        let warm = bench.ask(of_turn(9));
-        let (op, kind) = bench.answer().await;
-        assert!(matches!(&kind, Kind::Refused(refused) if refused.gate() == v1::Gate::QueueFull), "{kind:?}");
-        assert_eq!(op, if is_on { last } else { warm }, "the control: without ranks, who comes last goes");
-        assert_eq!(bench.pool.route_state().waiting, 2);
-        if is_on {
-            let cold = bench.ask(of_turn(1));
-            assert_eq!(bench.answer().await.0, cold, "nobody gives way to a turn as cold");
-            bench.release(&held[0]);
-            assert_eq!(bench.answer().await.0, warm);
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn switching_turns_on_reorders_who_waits_already() {
-    let mut bench = bench(json!({"max_concurrency": 1})).await;
-    let mut held = Vec::new();
-    for _ in 0..2 {
-        bench.ask(Asked::default());
-        held.push(bench.granted().await);
-    }
-    let (cold, warm) = (bench.ask(of_turn(1)), bench.ask(of_turn(40)));
-    set(&bench, "session_prio", "on", None);
-    bench.release(&held[0]);
-    assert_eq!(bench.answer().await.0, warm);
-    set(&bench, "session_prio", "off", None);
-    bench.release(&held[1]);
-    assert_eq!(bench.answer().await.0, cold);
-}
-
-#[tokio::test]
-async fn routing_7_an_unknown_model_is_400_with_the_models_that_there_are() {
-    let document = json!({"name": "chat", "options": {"max_concurrency": 1, "max_waiting": 0}, "backends_by_model": {
-        "b": [backend(0).to_string()], "a": [backend(1).to_string()]}});
-    let mut bench = Bench::forgetful(&document).await;
-    for (model, shown) in [("c\"", "c\""), ("", "nil")] {
-        bench.ask(of_model(model));
-        let refused = bench.refused().await;
-        assert_eq!((refused.gate(), refused.http_status, refused.retry_after_s), (v1::Gate::UnknownModel, 400, 0));
-        assert_eq!(refused.detail, format!("model '{shown}' not configured on this route"));
-        assert_eq!(details(&refused), json!({"supported_models": ["a", "b"]}));
-    }
-    bench.ask(of_model("a"));
-    assert_eq!(bench.granted().await.backend, backend(1).to_string());
-    bench.ask(of_model("a"));
-    assert_eq!(bench.refused().await.gate(), v1::Gate::QueueFull, "its pool is full");
-    bench.ask(of_model("b"));
-    assert_eq!(bench.granted().await.backend, backend(0).to_string(), "the other is not");
-}
-
-#[tokio::test]
-async fn a_model_that_goes_takes_its_waiters_with_it_and_leaves_the_others() {
-    let pools = |models: Json| json!({"name": "chat", "options": {"max_concurrency": 1}, "backends_by_model": models});
-    let (first, second) = (backend(0).to_string(), backend(1).to_string());
-    let mut bench = Bench::forgetful(&pools(json!({"a": [first], "b": [second]}))).await;
-    for model in ["a", "b"] {
-        bench.ask(of_model(model));
-        bench.granted().await;
-    }
-    let (of_a, of_b) = (bench.ask(of_model("a")), bench.ask(of_model("b")));
-    bench.pool.install(Arc::new(parse_route(&pools(json!({"b": [second]}))).unwrap()));
-    let (op, kind) = bench.answer().await;
-    assert!(
-        op == of_a && matches!(&kind, Kind::Refused(refused) if refused.gate() == v1::Gate::UnknownModel),
-        "{kind:?}"
-    );
-    assert_eq!(bench.pool.route_state().waiting, 1, "{of_b} waits on");
-}
-
-#[tokio::test]
-async fn routing_3_a_lower_tier_takes_over_and_gives_back() {
-    let document = json!({"name": "chat", "backends": [
-        {"address": backend(0).to_string(), "priority": 10}, {"address": backend(1).to_string()}]});
-    let mut bench = Bench::forgetful(&document).await;
-    let placed = async |bench: &mut Bench| {
-        bench.ask_for(1);
-        let granted = bench.granted().await;
-        bench.release(&granted);
-        (granted.backend.clone(), granted.mode())
-    };
-    let (high, low) = (backend(0).to_string(), backend(1).to_string());
-    assert_eq!(placed(&mut bench).await, (high.clone(), v1::Mode::New));
-    bench.pool.set_drain(&backend(0), true);
-    assert_eq!(placed(&mut bench).await, (low, v1::Mode::Moved));
-    bench.pool.set_drain(&backend(0), false);
-    assert_eq!(placed(&mut bench).await, (high.clone(), v1::Mode::Moved));
-    assert_eq!(placed(&mut bench).await, (high, v1::Mode::Bound));
-}
-
-#[tokio::test]
-async fn rulings_1_hash_and_rendezvous_make_no_bindings() {
-    for (affinity, mode) in
-        [("hash", v1::Mode::Hash), ("rendezvous", v1::Mode::Rendezvous), ("off", v1::Mode::LeastConn)]
-    {
-        let mut bench = bench(json!({"affinity": affinity, "max_concurrency": 1, "max_waiting": 0})).await;
-        let asked = || Asked {
-            fingerprint: Some(session(1)),
-            crc32: Some(7),
-            ranked: vec![backend(1), backend(0)],
-            ..Asked::default()
-        };
-        bench.ask(asked());
-        let granted = bench.granted().await;
-        assert_eq!(granted.mode(), mode, "{affinity}");
-        assert_eq!(bench.pool.sessions(&SessionFilter::default(), 10).1, 0);
-        if affinity != "off" {
-            assert_eq!(granted.backend, backend(1).to_string(), "{affinity}");
-            bench.ask(asked());
-            assert_eq!(bench.granted().await.mode(), v1::Mode::HashFallback, "{affinity}: its backend is full");
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn limits_10_a_master_switch_that_is_off_for_a_time_comes_back_by_itself() {
     let mut bench = bench(json!({"max_concurrency": 1, "max_waiting": 0})).await;
     set(&bench, "load_rate_limit", "off", Some(30 * SECOND));
@@ -357,27 +177,6 @@ async fn limits_10_a_master_switch_that_is_off_for_a_time_comes_back_by_itself()
     bench.ask(Asked::default());
     bench.refused().await;
     assert_eq!(bench.pool.state.lock().pools.list[0].refusals.concurrency, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn limits_9_6_tokens_and_admits_are_counted_by_turn() {
-    let mut bench = bench(json!({"session_prio": true})).await;
-    for asked in [of_turn(1), of_turn(3), Asked::default()] {
-        bench.ask(asked);
-        let granted = bench.granted().await;
-        let answered = Answered { status: 200, ttft: Some(SECOND), prompt: Some((100, 60)), ..Answered::default() };
-        bench.pool.release(LeaseId(granted.lease), &bench.caller, &answered);
-    }
-    let state = bench.pool.state.lock();
-    let counts = state.pools.list[0].flow.turn_counts();
-    let seen: Vec<(u64, u64, u64)> = counts
-        .buckets()
-        .iter()
-        .take(2)
-        .chain([counts.no_header()])
-        .map(|one| (one.admitted, one.prompt_tokens, one.cached_tokens))
-        .collect();
-    assert_eq!(seen, [(1, 100, 60); 3]);
 }
 
 #[tokio::test]
@@ -413,4 +212,61 @@ async fn what_is_stored_of_a_pool_is_taken_up_again() {
     assert_eq!(admits(&after), admits(&before));
     after.pool.restore_flow(&crate::store::FlowRow { state: "{".to_owned(), ..rows[0].clone() });
     assert_eq!(admits(&after), 1, "what can't be read changes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rulings_1_a_pool_that_is_full_and_slow_refuses_at_once() {
+    let options = |limit: u64| json!({"ttft_limit_ms": limit, "ttft_probe_per_window": 0, "max_concurrency": 1});
+    for (limit, waits) in [(1000, false), (90_000, true)] {
+        let mut bench = bench(options(limit)).await;
+        for _ in 0..2 {
+            answer(&mut bench, 30 * SECOND, 100).await;
+            tokio::time::advance(21 * SECOND).await;
+        }
+        // Full, by those that the master switch let in.
+        set(&bench, "load_rate_limit", "off", None);
+        for _ in 0..2 {
+            bench.ask(Asked::default());
+            bench.granted().await;
+        }
+        set(&bench, "load_rate_limit", "on", None);
+        bench.ask(Asked::default());
+        if waits {
+            assert_eq!(bench.pool.route_state().waiting, 1, "the control: a pool that is only full");
+        } else {
+            assert_eq!(bench.refused().await.gate(), v1::Gate::Ttft);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rulings_3_the_adaptive_limit_sees_what_competes_and_each_request_once() {
+    let options = json!({"tps_limit_tps": 5, "adaptive_cc": true, "adaptive_cc_min": 2, "max_concurrency": 8});
+    let mut bench = bench(options).await;
+    let controller = |bench: &Bench| {
+        let state = bench.pool.state.lock();
+        let pool = &state.pools.list[0];
+        let view = pool.flow.adaptive(UnixMs(0), &pool.options, pool.static_max).unwrap();
+        (view.conc, view.rej)
+    };
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        bench.ask(Asked::default());
+        held.push(bench.granted().await);
+    }
+    bench.ask(Asked::default());
+    assert_eq!(controller(&bench), (Some(2), 1), "a new request that has to wait is demand");
+    // A retry that has to wait is none: it was admitted before.
+    let failed = BackendId::new(&held[0].backend).unwrap();
+    let transfer = Failed { lease: LeaseId(held[0].lease), backend: failed.clone(), is_connect: false };
+    bench.pool.transfer(99, &transfer, Asked { tried: vec![failed], ..Asked::default() }, &bench.caller);
+    assert_eq!(controller(&bench), (Some(2), 1));
+    // What runs on a drained backend competes with nobody.
+    for number in 0..2 {
+        bench.pool.set_drain(&backend(number), true);
+    }
+    bench.pool.set_drain(&backend(0), false);
+    bench.ask(Asked::default());
+    let (conc, _) = controller(&bench);
+    assert!(conc.is_some_and(|conc| conc < 3), "{conc:?}");
 }

@@ -31,6 +31,8 @@ struct Shape {
     is_by_model: bool,
     is_adaptive: bool,
     ranks_turns: bool,
+    /// Sessions are bound; else they belong to a backend by their hash.
+    is_binding: bool,
 }
 
 /// One step of a random run.
@@ -74,6 +76,8 @@ enum Step {
     DropReplica(bool),
     /// It comes back and says what it holds.
     Hello(bool),
+    /// Turns are ranked from now on, or not.
+    RankTurns(bool),
     Limit(u32),
     Tick(u64),
 }
@@ -94,14 +98,16 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (0..BACKENDS, any::<bool>()).prop_map(|(at, good)| Step::Probe { at, good }),
         1 => any::<bool>().prop_map(Step::DropReplica),
         1 => any::<bool>().prop_map(Step::Hello),
+        1 => any::<bool>().prop_map(Step::RankTurns),
         1 => (1_u32..4).prop_map(Step::Limit),
         1 => (0_u64..6000).prop_map(Step::Tick),
     ]
 }
 
 prop_compose! {
-    fn any_shape()(has_tiers: bool, crosses: bool, is_by_model: bool, is_adaptive: bool, ranks_turns: bool) -> Shape {
-        Shape { has_tiers, crosses, is_by_model, is_adaptive, ranks_turns }
+    fn any_shape()(has_tiers: bool, crosses: bool, is_by_model: bool, is_adaptive: bool, ranks_turns: bool,
+        is_binding in proptest::bool::weighted(0.8)) -> Shape {
+        Shape { has_tiers, crosses, is_by_model, is_adaptive, ranks_turns, is_binding }
     }
 }
 
@@ -159,7 +165,8 @@ fn document(shape: Shape, limit: u32) -> serde_json::Value {
     let backends: Vec<_> = (0..BACKENDS).map(one).collect();
     let mut options = json!({"max_concurrency": limit, "max_waiting": MAX_WAITING, "health_successes": 1,
         "queue_timeout": "5s", "max_sessions": MAX_SESSIONS, "on_full": "refuse", "cross_tier_fallback": shape.crosses,
-        "session_prio": shape.ranks_turns, "session_prio_r_new": 0.5});
+        "session_prio": shape.ranks_turns, "session_prio_r_new": 0.5,
+        "affinity": if shape.is_binding { "binding" } else { "hash" }});
     if shape.is_adaptive {
         options["adaptive_cc"] = json!(true);
         options["tps_limit_tps"] = json!(20);
@@ -202,7 +209,12 @@ impl Run {
             (true, false) => "a",
             (true, true) => "b",
         };
-        Asked { fingerprint: wanted.session.map(session), model: model.to_owned(), ..asked }
+        Asked {
+            fingerprint: wanted.session.map(session),
+            crc32: wanted.session.map(u32::from),
+            model: model.to_owned(),
+            ..asked
+        }
     }
 
     async fn take(&mut self, step: Step) {
@@ -260,6 +272,7 @@ impl Run {
                 self.forget_waiters(replica);
             }
             Step::Hello(replica) => self.say_hello(replica),
+            Step::RankTurns(is_on) => set_turns(&self.bench, is_on),
             Step::Limit(new) => {
                 self.limit = new;
                 let spec = parse_route(&document(self.model.shape, new)).unwrap();
@@ -347,10 +360,25 @@ impl Run {
     }
 }
 
+fn set_turns(bench: &Bench, is_on: bool) {
+    let key = ToggleKey::parse("session_prio", "").unwrap();
+    let value = key.parse_value(if is_on { "on" } else { "off" }).unwrap();
+    let mut toggles = Toggles::default();
+    toggles.set(Toggle { key, value, until: None });
+    bench.pool.set_toggles(toggles);
+}
+
 /// The control: with the master switch off, the very thing that the runs above must never see does happen.
 #[tokio::test]
 async fn a_limit_that_is_not_enforced_is_exceeded() {
-    let shape = Shape { has_tiers: false, crosses: false, is_by_model: false, is_adaptive: false, ranks_turns: false };
+    let shape = Shape {
+        has_tiers: false,
+        crosses: false,
+        is_by_model: false,
+        is_adaptive: false,
+        ranks_turns: false,
+        is_binding: true,
+    };
     let mut bench = Bench::forgetful(&document(shape, 1)).await;
     let key = ToggleKey::parse("load_rate_limit", "").unwrap();
     let value = key.parse_value("off").unwrap();

@@ -14,7 +14,8 @@ async fn a_session_is_found_under_its_key_by_its_id() {
     let mut client = CoordinatorClient::new(running.channel.clone());
     let mut snapshots = client.watch(v1::WatchRequest::default()).await.unwrap().into_inner();
     let settings = snapshots.message().await.unwrap().unwrap().settings.unwrap();
-    let fingerprint = Fingerprinter::new(&settings.fingerprint_key).unwrap().fingerprint(&alice.id, b"my session");
+    let fingerprint =
+        Fingerprinter::new(&settings.fingerprint_key).unwrap().fingerprint_for(&alice.id, b"my session", None);
 
     let explain = async |request: v1::ExplainRequest| {
         let request = v1::ExplainRequest { route: "chat".to_owned(), ..request };
@@ -46,6 +47,58 @@ async fn a_session_is_found_under_its_key_by_its_id() {
         assert_eq!(error.code(), Code::InvalidArgument);
         assert!(!error.message().contains("xx"), "{}", error.message());
     }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_alternates_between_two_models_stays_bound_in_both_pools() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(folder.path(), Duration::from_secs(600)).await;
+    let document = serde_json::json!({"name": "chat", "options": {"health_failures": 1000},
+        "backends_by_model": {"a": ["127.0.0.1:9"], "b": ["127.0.0.1:10"]}});
+    running.apply(document).await.unwrap();
+    let mut client = CoordinatorClient::new(running.channel.clone());
+    let mut snapshots = client.watch(v1::WatchRequest::default()).await.unwrap().into_inner();
+    let settings = snapshots.message().await.unwrap().unwrap().settings.unwrap();
+    let by = Fingerprinter::new(&settings.fingerprint_key).unwrap();
+    let mut one = running.replica("one", vec![]).await;
+    one.welcomed().await;
+    let mut op = 1;
+    let mut acquire = async |named: &[Option<&str>], models: &[&str]| {
+        let mut modes = Vec::new();
+        for (named, model) in named.iter().zip(models) {
+            op += 1;
+            let wish = v1::Acquire {
+                route: "chat".to_owned(),
+                model: (*model).to_owned(),
+                fingerprint: by.fingerprint_for("", b"my session", *named).0.to_vec().into(),
+                ..v1::Acquire::default()
+            };
+            one.say(op, Client::Acquire(wish));
+            let Some(Answer::Granted(granted)) = one.hear().await else { panic!("not granted") };
+            modes.push(granted.mode());
+        }
+        modes
+    };
+    let models = ["a", "b", "a", "b"];
+    let stays = acquire(&models.map(Some), &models).await;
+    assert_eq!(stays, [v1::Mode::New, v1::Mode::New, v1::Mode::Bound, v1::Mode::Bound]);
+    for (model, session) in [
+        ("a", "bound to 127.0.0.1:9 as a session without a key"),
+        ("b", "bound to 127.0.0.1:10 as a session without a key"),
+    ] {
+        let request = v1::ExplainRequest {
+            route: "chat".to_owned(),
+            session_id: "my session".to_owned(),
+            model: model.to_owned(),
+            ..v1::ExplainRequest::default()
+        };
+        let told = running.admin().explain(request).await.unwrap().into_inner();
+        assert_eq!(told.session, session);
+    }
+    // The control: under one name for both pools it moves each time.
+    let moves = acquire(&[None; 4], &models).await;
+    assert_eq!(moves, [v1::Mode::New, v1::Mode::Moved, v1::Mode::Moved, v1::Mode::Moved]);
     running.stop().await;
 }
 

@@ -2,6 +2,7 @@
 //! §10; rulings §1, §3).
 
 use super::*;
+use crate::flow::TurnTable;
 
 fn tier(priority: i64, in_flight: u32, limit: u32) -> BackendView {
     BackendView { priority: Priority::from_thousandths(priority * 1000), ..backend(in_flight, limit, 0) }
@@ -128,6 +129,18 @@ fn a_pool_per_model_has_its_own_backends_only() {
 }
 
 #[test]
+fn uploads_of_one_model_keep_no_slot_of_another_back() {
+    let backends = [tier(0, 0, 1), tier(0, 0, 1)];
+    let claims = [Claims { window: 0, count: 2 }];
+    let of_model = PoolView { members: &[1], is_by_model: true, claims: &claims, ..pool(&backends) };
+    assert_eq!(granted(decide(&of_model, &nobody())), Some(1));
+    let everybody = PoolView { members: &[0, 1], ..of_model };
+    assert_eq!(reserve(&everybody, &nobody()), Decision::Wait, "no more bodies than slots");
+    let flat = PoolView { is_by_model: false, ..everybody };
+    assert_eq!(decide(&flat, &nobody()), Decision::Wait, "the control: with one pool, a claim is kept");
+}
+
+#[test]
 fn rulings_1_hash_is_modulo_the_configured_backends_of_the_active_tier() {
     let mut backends = [tier(0, 0, 8), tier(10, 0, 8), tier(10, 0, 8), tier(10, 0, 8)];
     let hashed = |backends: &[BackendView], hash| {
@@ -198,4 +211,49 @@ fn where_a_session_belongs_does_not_depend_on_who_is_up_but_on_the_tier() {
     backends[2].is_admitted = false;
     assert_eq!((of(&backends, hash), of(&backends, ranked)), (Some(0), Some(0)), "nobody is up");
     assert_eq!(of(&backends, Preference::Session { bound: Some(9) }), None, "its backend has left the route");
+}
+
+/// How many requests of this share a pool holds when they come one by one.
+fn holds(adaptive: Option<f64>, factor: f64, limit: u32, share: f64) -> u32 {
+    (0..1000)
+        .find(|in_flight| {
+            let backends = [tier(0, *in_flight, limit)];
+            let pool = PoolView { adaptive, factor, ..pool(&backends) };
+            decide(&pool, &Ask { share, ..nobody() }) == Decision::Wait
+        })
+        .unwrap_or_default()
+}
+
+/// By the default table, or one that starts at `r_new`.
+fn by_bucket(adaptive: Option<f64>, factor: f64, limit: u32, r_new: f64) -> Vec<u32> {
+    let table = TurnTable::by_doubling(r_new, 32, 1.5);
+    table.rows().iter().map(|row| holds(adaptive, factor, limit, row.share)).collect()
+}
+
+#[test]
+fn limits_example_32_the_factor_multiplies_an_adaptive_limit() {
+    assert_eq!(holds(Some(2.0), 2.0, 64, 1.0), 4, "two of a burst of six are refused");
+    assert_eq!(holds(Some(2.0), 1.0, 64, 1.0), 2);
+    assert_eq!(holds(None, 2.0, 10, 1.0), 10, "rulings §3: no backend goes past its own limit");
+    assert_eq!(holds(None, 0.5, 10, 1.0), 5);
+}
+
+#[test]
+fn limits_example_34_shares_of_a_static_limit() {
+    assert_eq!(by_bucket(None, 1.0, 6, 0.85), [6, 6, 6, 6, 6, 6]);
+    assert_eq!(by_bucket(None, 1.0, 7, 0.85), [6, 7, 7, 7, 7, 7]);
+    assert_eq!(by_bucket(None, 1.0, 10, 0.85), [9, 9, 10, 10, 10, 10]);
+    assert_eq!(by_bucket(None, 1.0, 20, 0.85), [17, 18, 19, 19, 20, 20]);
+}
+
+#[test]
+fn limits_example_35_shares_of_an_adaptive_limit_and_with_a_factor() {
+    assert_eq!(by_bucket(Some(13.3), 1.0, 64, 0.85), [12, 12, 13, 13, 13, 14]);
+    assert_eq!(by_bucket(Some(10.0), 2.0, 64, 0.85), [17, 18, 19, 19, 20, 20]);
+    assert_eq!(by_bucket(None, 2.0, 10, 0.85), [9, 9, 10, 10, 10, 10], "first turns leave room in what there is");
+}
+
+#[test]
+fn limits_example_36_another_share_for_first_turns() {
+    assert_eq!(by_bucket(None, 1.0, 6, 0.5), [3, 4, 5, 5, 6, 6]);
 }

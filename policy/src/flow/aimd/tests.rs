@@ -17,8 +17,8 @@ fn limits_8_1_what_bounds_are_made_of() {
     assert_eq!(of(None, 0.4, None, None, 1), is(1.0, 1.0, 1.0), "at least 1");
     assert_eq!(of(Some(7.9), 0.4, Some(9.9), None, 128), is(7.0, 9.0, 128.0), "floored");
     assert_eq!(of(Some(0.9), 0.4, None, None, 128).min.to_bits(), 51.0_f64.to_bits(), "below 1 is ignored");
-    for bad in [0.0, -1.0, 1.1, f64::NAN] {
-        assert_eq!(of(None, bad, None, Some(bad), 128), is(51.0, 51.0, 128.0));
+    for (bad, all) in [(0.0, 1.0), (-1.0, 1.0), (f64::NAN, 1.0), (1.1, 128.0)] {
+        assert_eq!(of(None, bad, None, Some(bad), 128), is(all, all, 128.0), "{bad} is brought into range");
     }
     assert_eq!(of(None, 1.0, None, None, 128), is(128.0, 128.0, 128.0));
     assert_eq!(of(Some(50.0), 0.4, Some(10.0), None, 128), is(50.0, 50.0, 128.0), "init below min");
@@ -29,22 +29,23 @@ fn limits_8_1_what_bounds_are_made_of() {
 }
 
 #[test]
-fn limits_8_1_fractions_that_cannot_be_are_the_defaults() {
+fn limits_8_1_what_is_pressure_and_what_is_slack() {
     let pressed = |pressure_frac, slack_frac, conc| {
         let options = AimdOptions { pressure_frac, slack_frac, ..aimd_options() };
         let bounds = std_pool(&options);
         (at_pressure(&options, &bounds, Some(100.0), conc), at_slack(&options, &bounds, Some(100.0), conc))
     };
-    for bad in [0.0, -0.5, 1.5, f64::NAN] {
-        assert_eq!(pressed(bad, 0.7, 90), (true, false));
-        assert_eq!(pressed(bad, 0.7, 89), (false, false));
-        assert_eq!(pressed(0.9, bad, 69), (false, true));
-        assert_eq!(pressed(0.9, bad, 70), (false, false));
+    assert_eq!(pressed(0.9, 0.7, 90), (true, false));
+    assert_eq!(pressed(0.9, 0.7, 89), (false, false));
+    assert_eq!(pressed(0.9, 0.7, 70), (false, false));
+    assert_eq!(pressed(0.9, 0.7, 69), (false, true));
+    // Fractions that can't be are brought into range, and slack ends where pressure begins.
+    assert_eq!([89, 90].map(|conc| pressed(0.9, 1.5, conc)), [(false, true), (true, false)]);
+    assert_eq!([94, 96].map(|conc| pressed(1.5, 0.7, conc)), [(false, false), (true, false)], "fewer than 5 free");
+    for bad in [0.0, -0.5, f64::NAN] {
+        assert_eq!(pressed(bad, 0.7, 1), (true, false), "{bad}");
+        assert_eq!(pressed(0.9, bad, 1), (false, false), "{bad}");
     }
-    // 0.7 is not below 0.5, so it is 0.4.
-    assert_eq!(pressed(0.5, 0.7, 39), (false, true));
-    assert_eq!(pressed(0.5, 0.7, 40), (false, false));
-    assert_eq!(pressed(0.5, 0.7, 50), (true, false));
 }
 
 #[test]

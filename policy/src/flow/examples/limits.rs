@@ -1,9 +1,8 @@
-//! 17 to 33 and 41 to 43: the adaptive limit.
+//! 17 to 29, 33 and 41 to 43: the adaptive limit.
 
 use crate::flow::aimd::{self, AimdOptions, Bounds};
 use crate::flow::cluster_avg::ClusterAvg;
 use crate::flow::fixtures::*;
-use crate::flow::options::FlowOptions;
 use crate::flow::pool_flow::Flow;
 
 /// A step of the standard pool.
@@ -125,23 +124,8 @@ fn example_29_small_limits_grow_even_idle() {
 }
 
 // Example 30 is the pool's: which backends `pool_limit` is the sum of (rulings §3: the candidates now, of the active tier,
-// or of all tiers with `cross_tier_fallback`; not the largest tier). Its test stands in `admit`.
-
-#[test]
-fn example_31_a_fractional_limit_admits_up_to_the_next_whole() {
-    let options = adaptive_options();
-    let ceiling = flow_at_limit(10.2).ceiling(at(0), &options, 128, 128, None);
-    assert!(10.0 < ceiling && 11.0 >= ceiling);
-    assert_eq!(burst(ceiling, 20), 11);
-}
-
-#[test]
-fn example_32_the_factor_multiplies() {
-    let options = FlowOptions { rt_limit_factor: 2.0, ..adaptive_options() };
-    let ceiling = flow_at_limit(2.0).ceiling(at(0), &options, 128, 128, None);
-    assert_close(ceiling, 4.0);
-    assert_eq!(burst(ceiling, 6), 4);
-}
+// or of all tiers with `cross_tier_fallback`; not the largest tier). 31 and 32 are of what is admitted under a limit. Their
+// tests stand in `admit`.
 
 #[test]
 fn example_33_a_ban_lowers_the_limit_at_once() {

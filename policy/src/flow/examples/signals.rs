@@ -1,4 +1,4 @@
-//! 1 to 16, 44 and 45: samples, windows, EWMAs, probes.
+//! 1 to 15, 44 and 45: samples, windows, EWMAs, probes. 16 is tested in `body::usage`.
 
 use crate::flow::controller::ControllerView;
 use crate::flow::fixtures::*;
@@ -170,12 +170,6 @@ fn example_15_small_answers_are_no_samples() {
     assert_eq!(of(15, 3000), Sample::TooSmall);
     assert_eq!(of(16, 400), Sample::TooSmall);
     assert_eq!(of(16, 500), Sample::Tps(32.0));
-}
-
-#[test]
-fn example_16_the_last_token_count_is_used() {
-    let tail = br#"data: {"usage":{"completion_tokens":99999}} data: {"usage":{"completion_tokens":20}}"#;
-    assert_eq!(tokens::last_completion_tokens(tail), Some(20));
 }
 
 #[test]

@@ -1,43 +1,9 @@
-//! 34 to 40: session turn priority.
+//! 37 to 40: session turn priority. What is admitted by share, 34 to 36, is tested in `admit`.
 
 use crate::flow::fixtures::*;
 use crate::flow::options::FlowOptions;
 use crate::flow::pool_flow::Flow;
 use crate::flow::turn::{Bucket, PrioOptions, TurnRow, TurnTable, parse_turn_header};
-
-/// How many requests each bucket may fill the pool up to.
-fn room(options: &FlowOptions, flow: &Flow, pool_limit: u32, r_new: f64) -> Vec<u32> {
-    let table = TurnTable::by_doubling(r_new, 32, 1.5);
-    let options = FlowOptions { prio: Some(PrioOptions { table, ..prio_options() }), ..options.clone() };
-    (0..6)
-        .map(|index| {
-            let bucket = Some(Bucket { index, is_known: true });
-            burst(flow.ceiling(at(0), &options, pool_limit, pool_limit, bucket), 100)
-        })
-        .collect()
-}
-
-#[test]
-fn example_34_shares_of_whole_limits() {
-    for (limit, expected) in
-        [(6, [6, 6, 6, 6, 6, 6]), (7, [6, 7, 7, 7, 7, 7]), (10, [9, 9, 10, 10, 10, 10]), (20, [17, 18, 19, 19, 20, 20])]
-    {
-        assert_eq!(room(&gate_options(), &Flow::default(), limit, 0.85), expected, "limit {limit}");
-    }
-}
-
-#[test]
-fn example_35_shares_of_fractions_and_factors() {
-    let flow = flow_at_limit(13.3);
-    assert_eq!(room(&adaptive_options(), &flow, 128, 0.85), [12, 12, 13, 13, 13, 14]);
-    let options = FlowOptions { rt_limit_factor: 2.0, ..gate_options() };
-    assert_eq!(room(&options, &Flow::default(), 10, 0.85), [17, 18, 19, 19, 20, 20]);
-}
-
-#[test]
-fn example_36_a_larger_reserve() {
-    assert_eq!(room(&gate_options(), &Flow::default(), 6, 0.5), [3, 4, 5, 5, 6, 6]);
-}
 
 /// Priority whose warm bucket would tolerate more than `severe`.
 fn lenient() -> FlowOptions {

@@ -1,8 +1,8 @@
 //! Rules of limits.md §9.3 to §9.5 and §10 for a pool with session priority.
 
 use super::super::fixtures::{
-    COLD, HOT, WARM, adaptive_options, assert_close, at, burst, gate_options, is_refused, prio_gate_options,
-    prio_options, set_tps, set_ttft,
+    COLD, HOT, WARM, adaptive_options, assert_close, at, gate_options, is_refused, prio_gate_options, prio_options,
+    set_tps, set_ttft,
 };
 use super::super::turn::TurnTable;
 use super::*;
@@ -24,13 +24,12 @@ fn admitted(flow: &mut Flow, now: UnixMs, options: &FlowOptions, bucket: Option<
 }
 
 #[test]
-fn limits_9_3_the_reserve_holds_for_every_kind_of_limit() {
+fn limits_9_3_the_reserve_is_what_the_bucket_s_share_leaves() {
     let options = prio_gate_options();
-    let room = |bucket| burst(Flow::default().ceiling(NOW, &options, 20, 20, bucket), 99);
-    assert_eq!((room(COLD), room(HOT), room(UNKNOWN), room(None)), (17, 20, 20, 20));
-    assert_close(Flow::default().ceiling(NOW, &gate_options(), 20, 20, COLD), 20.0);
-    let adaptive = FlowOptions { prio: Some(prio_options()), ..adaptive_options() };
-    assert_close(Flow::default().ceiling(NOW, &adaptive, 128, 128, COLD), 51.0 * 0.85);
+    for (bucket, share) in [(COLD, 0.85), (HOT, 1.0), (UNKNOWN, 1.0), (None, 1.0)] {
+        assert_close(options.share(bucket), share);
+    }
+    assert_close(gate_options().share(COLD), 1.0);
 }
 
 #[test]
@@ -221,12 +220,14 @@ fn a_table_of_one_row_has_no_turn_1() {
 }
 
 #[test]
-fn factors_that_cannot_be_are_the_defaults() {
-    let bad = |bad: f64| PrioOptions { severe: bad, release: bad, ..prio_options() };
+fn factors_that_cannot_be_are_brought_into_range() {
     for value in [f64::NAN, 0.0, -1.0, f64::INFINITY] {
-        assert_close(bad(value).severe(), 1.5);
-        assert_close(bad(value).release(), 0.9);
+        let bad = PrioOptions { severe: value, release: value, ..prio_options() };
+        assert!(bad.severe() >= 1.0 && bad.severe().is_finite(), "{value}");
+        assert!(bad.release() > 0.0 && bad.release() <= 1.0, "{value}");
     }
+    assert_close(prio_options().severe(), 1.5);
+    assert_close(prio_options().release(), 0.9);
 }
 
 #[test]

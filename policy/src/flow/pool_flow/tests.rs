@@ -26,16 +26,6 @@ fn limits_6_1_what_the_limit_is() {
 }
 
 #[test]
-fn a_factor_that_cannot_be_is_1() {
-    for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let options = FlowOptions { rt_limit_factor: factor, ..gate_options() };
-        assert_close(Flow::default().ceiling(at(0), &options, 8, 8, None), 8.0);
-    }
-    let options = FlowOptions { rt_limit_factor: 0.5, ..gate_options() };
-    assert_close(Flow::default().ceiling(at(0), &options, 8, 8, None), 4.0);
-}
-
-#[test]
 fn limits_6_2_ttft_at_the_threshold_trips() {
     let options = gate_options();
     for (ms, is_tripped) in [(29_999.0, false), (30_000.0, true)] {

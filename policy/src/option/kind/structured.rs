@@ -6,13 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json, json};
 
 use super::{Value, json_kind};
-use crate::flow::metric::{Metric, Statistic};
-use crate::flow::turn::{TurnRow, TurnTable};
+use crate::flow::metric::{MAX_METRICS, Metric, Statistic};
+use crate::flow::turn::{MAX_ROWS, TurnRow, TurnTable};
 
-/// More metrics than anybody watches; each is looked at for each request.
-const METRICS_MAX: usize = 16;
-/// More steps than turns can sensibly be told apart by.
-const ROWS_MAX: usize = 64;
 /// Names of models and metrics, in characters.
 const NAME_MAX: usize = 256;
 
@@ -67,7 +63,7 @@ fn checked_name(name: &str) -> Result<String, String> {
 pub(super) fn metrics(json: &Json) -> Result<Value, String> {
     let items = match json {
         Json::Null => return Ok(Value::Metrics(Vec::new())),
-        Json::Array(items) if (1..=METRICS_MAX).contains(&items.len()) => items,
+        Json::Array(items) if (1..=MAX_METRICS).contains(&items.len()) => items,
         Json::Array(items) => return Err(format!("a list of {}", items.len())),
         other => return Err(json_kind(other).to_owned()),
     };
@@ -85,25 +81,18 @@ pub(super) fn metrics(json: &Json) -> Result<Value, String> {
 fn metric(item: &Json) -> Result<Metric, String> {
     let fields = object(item, &["metric", "q", "threshold"])?;
     let name = fields.get("metric").and_then(Json::as_str).ok_or("no `metric` that is a text")?;
-    let name = checked_name(name)?;
-    let statistic = match fields.get("q").filter(|q| !q.is_null()) {
-        _ if name == "avg" => Statistic::Avg,
-        Some(q) => {
-            let q = q.as_f64().filter(|q| *q > 0.0 && *q < 1.0).ok_or("a `q` that is no number between 0 and 1")?;
-            Statistic::Quantile(q)
-        }
-        None => return Err("no `q` (only `avg` needs none)".to_owned()),
-    };
-    let threshold = fields.get("threshold").and_then(Json::as_f64).filter(|threshold| *threshold >= 0.0);
-    let threshold = threshold.ok_or("no `threshold` that is a number of 0 or more")?;
-    Ok(Metric { name, statistic, threshold: Some(threshold) })
+    // What is there and is no number is for the metric to refuse.
+    let number = |json: &Json| json.as_f64().unwrap_or(f64::NAN);
+    let q = fields.get("q").filter(|q| !q.is_null()).map(number);
+    let threshold = fields.get("threshold").map_or(f64::NAN, number);
+    Ok(Metric::declared(checked_name(name)?, q, threshold)?)
 }
 
 /// `[{"min_turn": 1, "share": 0.85, "tol": 1.0}, ...]` (limits.md §9.2).
 pub(super) fn turns(json: &Json) -> Result<Value, String> {
     let items = match json {
         Json::Null => return Ok(Value::Turns(Vec::new())),
-        Json::Array(items) if (1..=ROWS_MAX).contains(&items.len()) => items,
+        Json::Array(items) if (1..=MAX_ROWS).contains(&items.len()) => items,
         Json::Array(items) => return Err(format!("a list of {}", items.len())),
         other => return Err(json_kind(other).to_owned()),
     };

@@ -106,6 +106,7 @@ impl FlowSettings {
         let tps = signal("tps", "tps_limit_tps");
         let pressure_frac = read.decimal("adaptive_cc_pressure_frac");
         let slack_frac = read.decimal("adaptive_cc_slack_frac");
+        let usual_slack_frac = read.without_set().decimal("adaptive_cc_slack_frac");
         let slots = |name: &str| read.optional_int(name).and_then(|slots| u32::try_from(slots).ok()).map(f64::from);
         let adaptive = AimdOptions {
             min: slots("adaptive_cc_min"),
@@ -116,7 +117,8 @@ impl FlowSettings {
             dec: read.decimal("adaptive_cc_dec"),
             inc: read.decimal("adaptive_cc_inc"),
             pressure_frac,
-            slack_frac: if slack_frac < pressure_frac { slack_frac } else { (pressure_frac * 0.8).min(0.7) },
+            // One that is not below the pressure can't be meant, and its default may not be below it either (limits.md §8.1).
+            slack_frac: if slack_frac < pressure_frac { slack_frac } else { usual_slack_frac.min(pressure_frac * 0.8) },
             abs: read.decimal("adaptive_cc_abs"),
             ttl: read.duration("adaptive_cc_ttl"),
             use_ttft: read.flag("adaptive_cc_use_ttft"),
@@ -258,6 +260,9 @@ mod tests {
         let fracs = |options: &[(&str, &str)]| settings(options).adaptive.slack_frac;
         assert!((fracs(&[]) - 0.7).abs() < 1e-9);
         assert!((fracs(&[("adaptive_cc_pressure_frac", "0.5")]) - 0.4).abs() < 1e-9);
+        // As a document of before may have it: the default, where that is below.
+        assert!((fracs(&[("adaptive_cc_slack_frac", "0.95")]) - 0.7).abs() < 1e-9);
+        assert!((fracs(&[("adaptive_cc_slack_frac", "0.85")]) - 0.85).abs() < 1e-9, "the control");
         assert_eq!(settings(&[("tps_window", "7s")]).adaptive.interval, Duration::from_secs(7));
         assert_eq!(settings(&[("adaptive_cc_interval", "3s")]).adaptive.interval, Duration::from_secs(3));
     }

@@ -11,14 +11,30 @@ use crate::route::priority::Priority;
 use crate::route::spec::BackendSpec;
 
 const FIELDS: &str = "address, name, max_concurrency, health_path, context_limit, dp_size, priority, models";
-/// The session router's names; `gpu` is a label that has no place here and is passed over.
-const OTHER_FIELDS: [&str; 2] = ["probe", "gpu"];
+/// The session router's name of `health_path`.
+const PROBE: &str = "probe";
+/// Of the session router's peers alone: a label that has no place here and is passed over.
+const PEER_LABEL: &str = "gpu";
 /// In place of `address`.
 const ADDRESS_FIELDS: [&str; 2] = ["host", "port"];
 /// In this order a peer may be written as a list.
 const PEER_FIELDS: [&str; 5] = ["host", "port", "name", "priority", "max_concurrency"];
 const MODELS_MAX: usize = 1000;
 const MODEL_MAX_CHARS: usize = 256;
+
+/// Under whose name a backend is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WrittenAs {
+    Backend,
+    /// Of the session router.
+    Peer,
+}
+
+impl WrittenAs {
+    fn under(name: &str) -> Self {
+        if name.starts_with("peers") { Self::Peer } else { Self::Backend }
+    }
+}
 
 /// Every backend of a route's document.
 pub(super) fn read_all(path: &str, route: &Map<String, Json>, complaints: &mut Complaints) -> Vec<BackendSpec> {
@@ -30,18 +46,21 @@ pub(super) fn read_all(path: &str, route: &Map<String, Json>, complaints: &mut C
         complaints.add(format!("{path}.{other}"), format!("stands beside {first}; only one of them is allowed"));
     }
     match lists.first() {
-        Some((name, json)) if name.ends_with("_by_model") => read_by_model(&format!("{path}.{name}"), json, complaints),
-        Some((name, json)) => read_list(&format!("{path}.{name}"), json, complaints),
+        Some((name, json)) => {
+            let (path, written_as) = (format!("{path}.{name}"), WrittenAs::under(name));
+            let read = if name.ends_with("_by_model") { read_by_model } else { read_list };
+            read(&path, json, written_as, complaints)
+        }
         None => Vec::new(),
     }
 }
 
-fn read_list(path: &str, json: &Json, complaints: &mut Complaints) -> Vec<BackendSpec> {
+fn read_list(path: &str, json: &Json, written_as: WrittenAs, complaints: &mut Complaints) -> Vec<BackendSpec> {
     let Json::Array(items) = json else {
         complaints.add(path, format!("list expected, got {}", json_kind(json)));
         return Vec::new();
     };
-    let one = |(index, item): (usize, &Json)| read(&format!("{path}[{index}]"), item, complaints);
+    let one = |(index, item): (usize, &Json)| read(&format!("{path}[{index}]"), item, written_as, complaints);
     let backends: Vec<BackendSpec> = items.iter().enumerate().filter_map(one).collect();
     check_unique(path, &backends, complaints);
     backends
@@ -49,7 +68,7 @@ fn read_list(path: &str, json: &Json, complaints: &mut Complaints) -> Vec<Backen
 
 /// `{"model": [backend, ...], ...}`: a backend that stands under several models is one backend that serves them all, and must
 /// be written alike.
-fn read_by_model(path: &str, json: &Json, complaints: &mut Complaints) -> Vec<BackendSpec> {
+fn read_by_model(path: &str, json: &Json, written_as: WrittenAs, complaints: &mut Complaints) -> Vec<BackendSpec> {
     let Json::Object(pools) = json else {
         complaints.add(path, format!("object of lists by model expected, got {}", json_kind(json)));
         return Vec::new();
@@ -61,7 +80,7 @@ fn read_by_model(path: &str, json: &Json, complaints: &mut Complaints) -> Vec<Ba
             complaints.add(&path, problem);
             continue;
         }
-        let of_model = read_list(&path, list, complaints);
+        let of_model = read_list(&path, list, written_as, complaints);
         if of_model.is_empty() {
             complaints.add(&path, "no backend; a model needs at least one");
         }
@@ -110,7 +129,12 @@ pub(super) fn check_unique(path: &str, backends: &[BackendSpec], complaints: &mu
 }
 
 /// One backend: `"host:port"`, an object, or a peer as a list.
-pub(super) fn read(path: &str, document: &Json, complaints: &mut Complaints) -> Option<BackendSpec> {
+pub(super) fn read(
+    path: &str,
+    document: &Json,
+    written_as: WrittenAs,
+    complaints: &mut Complaints,
+) -> Option<BackendSpec> {
     let object = match document {
         Json::String(_) => &Map::from_iter([("address".to_owned(), document.clone())]),
         Json::Object(object) => object,
@@ -123,10 +147,14 @@ pub(super) fn read(path: &str, document: &Json, complaints: &mut Complaints) -> 
         }
     };
     for key in object.keys() {
-        let is_known = FIELDS.split(", ").chain(OTHER_FIELDS).any(|known| known == key);
+        let is_known = FIELDS.split(", ").chain([PROBE]).any(|known| known == key)
+            || (written_as == WrittenAs::Peer && key == PEER_LABEL);
         if !is_known && (object.contains_key("address") || !ADDRESS_FIELDS.contains(&key.as_str())) {
             complaints.add(format!("{path}.{key}"), format!("unknown field; allowed: {FIELDS}"));
         }
+    }
+    if ["health_path", PROBE].iter().all(|key| object.get(*key).is_some_and(|json| !json.is_null())) {
+        complaints.add(format!("{path}.{PROBE}"), "stands beside health_path; only one of them is allowed");
     }
     let id = read_address(path, object, complaints);
     let mut read = |key: &str, kind: Kind| match object.get(key) {
@@ -143,7 +171,7 @@ pub(super) fn read(path: &str, document: &Json, complaints: &mut Complaints) -> 
     let max_concurrency = read("max_concurrency", concurrency);
     let context_limit = read("context_limit", Kind::Int { min: 1, max: catalogue::CONTEXT_MAX });
     let dp_size = read("dp_size", Kind::Int { min: 1, max: 4096 });
-    let health_path = read("health_path", Kind::Path).or(read("probe", Kind::Path));
+    let health_path = read("health_path", Kind::Path).or(read(PROBE, Kind::Path));
     let name = match object.get("name") {
         None | Some(Json::Null) => None,
         Some(Json::String(text)) if is_label(text) => Some(text.clone()),

@@ -113,6 +113,26 @@ fn routing_2_what_cannot_be_of_models_and_tiers_is_named() {
 }
 
 #[test]
+fn routing_2_a_field_of_peers_is_none_of_backends_and_no_field_stands_twice() {
+    let of = |list: &str, backend: Json| complaints(&json!({"name": "a", (list): backend}));
+    let gpu = json!({"address": "h:1", "gpu": "h100"});
+    for (list, backends) in [("peers", json!([gpu])), ("peers_by_model", json!({"m": [gpu]}))] {
+        assert!(of(list, backends).is_empty(), "{list}");
+    }
+    for (list, backends, path) in [
+        ("backends", json!([gpu]), "route.backends[0].gpu"),
+        ("backends_by_model", json!({"m": [gpu]}), "route.backends_by_model.m[0].gpu"),
+    ] {
+        let found = of(list, backends);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("{path}: unknown field")), "{found:?}");
+    }
+    let both = of("peers", json!([{"address": "h:1", "health_path": "/a", "probe": "/b"}]));
+    assert_eq!(both, ["route.peers[0].probe: stands beside health_path; only one of them is allowed"]);
+    assert!(of("backends", json!([{"host": "h", "port": 1, "probe": "/b", "health_path": null}])).is_empty());
+}
+
+#[test]
 fn limits_8_1_options_that_need_each_other() {
     let only = |options: Json| complaints(&json!({"name": "a", "options": options, "backends": ["h:1"]})).join("\n");
     assert!(only(json!({"adaptive_cc": true})).contains("adaptive_cc: needs a TPS limit"));

@@ -78,7 +78,8 @@ impl Model {
     }
 
     fn bind(&mut self, session: Option<u8>, granted: &v1::Granted) {
-        let Some(session) = session.filter(|_| !granted.backend.is_empty()) else { return };
+        let is_bound = self.shape.is_binding && !granted.backend.is_empty();
+        let Some(session) = session.filter(|_| is_bound) else { return };
         let before = self.bound.insert(session, granted.backend.clone());
         if granted.mode == i32::from(v1::Mode::Bound) {
             assert_eq!(before.as_ref(), Some(&granted.backend), "bound means: where it was");

@@ -22,7 +22,7 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         GROUP,
         Kind::Int { min: 0, max: 100_000 },
         "32",
-        "Requests that may wait for a slot when every backend is full, over all replicas. 0: none waits.",
+        "Requests that may wait for a slot of a pool when all its backends are full, over all replicas. 0: none waits.",
     )
     .unit("requests")
     .openresty("0"),

@@ -1,7 +1,7 @@
 //! Which failures are tried elsewhere.
 
 use super::super::OptionDef;
-use super::option;
+use super::{DAY, option, seconds_or_none};
 use crate::option::catalogue::RETRY_CONDITIONS;
 use crate::option::kind::Kind;
 
@@ -26,4 +26,13 @@ pub(super) const ENTRIES: &[OptionDef] = &[
     )
     .unit("backends")
     .gateway("all"),
+    option(
+        "retry_within",
+        GROUP,
+        seconds_or_none(1, DAY),
+        "60s",
+        "No further backend is tried once this long has passed since the first was, the wait for its slot included. \
+         `none`: however long.",
+    )
+    .gateway("none"),
 ];
