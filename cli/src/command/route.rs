@@ -140,7 +140,11 @@ async fn add(args: AddArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
     let changes = match admin.answer(answer) {
         Ok(reply) => reply.changes,
         Err(failure) if failure.message.contains("exists") => {
-            return Err(failure.hint(&format!("change it with `routerctl route set {} ...`", args.name)));
+            let name = &args.name;
+            return Err(failure.hint(&format!(
+                "change it with `routerctl route set {name} ...`, `routerctl backend add {name} HOST:PORT` or `routerctl apply \
+                 -f FILE`, or take it away first with `routerctl route remove {name}`"
+            )));
         }
         Err(failure) => return Err(failure),
     };
