@@ -116,7 +116,7 @@ pub(crate) enum Command {
     Route(Noun<command::route::RouteVerb>),
     /// Add, list, set and remove the backends of a route.
     Backend(Noun<command::backend::BackendVerb>),
-    /// Set, undo and list run-time switches and limits of a route: on every replica, durable, for a time if asked.
+    /// Set, undo and list run-time switches and limits of a route or of all: on every replica, durable, for a time if asked.
     Toggle(Verb<command::toggle::ToggleArgs>),
     /// Take backends out of admission; running streams go on.
     Drain(Verb<command::drain::DrainArgs>),
@@ -195,6 +195,13 @@ pub(crate) fn option_name(text: &str) -> Result<String, String> {
         Some(option) => Ok(option.name.to_owned()),
         None => Err(command::route::options::unknown(text)),
     }
+}
+
+/// Reads how long something shall hold. A bare number could be meant as minutes.
+pub(crate) fn length(text: &str) -> Result<Duration, String> {
+    let is_bare = text.parse::<f64>().is_ok();
+    let unit = || format!("a time with its unit expected: {text}s, {text}m or {text}h");
+    if is_bare { Err(unit()) } else { duration(text) }
 }
 
 /// Reads a time such as `30m`.

@@ -26,6 +26,10 @@ use crate::fleet::Fleet;
 use crate::pool::Pool;
 use answer::Answer;
 
+/// Why a change is refused with 403.
+const CHANGES_ONLY_FROM: &str = "changes are taken from loopback only: by POST, on the admin port of a replica on this machine, \
+                                 by its address or localhost, and through no proxy";
+
 /// Every page, as an unknown one is answered.
 const PAGES: [&str; 20] = [
     "_429_status",
@@ -102,7 +106,7 @@ pub async fn page(fleet: &Fleet, request: &v1::PageRequest) -> v1::PageReply {
         | "_session_prio_toggle"
             if !request.is_loopback =>
         {
-            Answer::error(403, "allowed from loopback only").with("route", asked.route())
+            Answer::error(403, CHANGES_ONLY_FROM).with("route", asked.route())
         }
         "_active_conns_set" => backends::set_active(&asked),
         "_ttft_toggle" => control::ttft(&asked).await,

@@ -30,7 +30,7 @@ pub(crate) mod link;
 mod pending;
 
 use crate::config::Config;
-use lease::Held;
+use lease::{Held, Said};
 pub(crate) use lease::{Lease, Reservation};
 use link::Link;
 use pending::{Answer, Waiter};
@@ -223,7 +223,7 @@ impl Admission {
                 answer,
                 route: ask.route.clone(),
                 fingerprint: ask.fingerprint,
-                context_tokens: ask.context_tokens,
+                said: Said::new(&ask.model, ask.turn, ask.context_tokens),
                 // The control plane ends the wait itself; this is for one that is connected but stuck.
                 give_up_at: deadline + link::STUCK_AFTER,
                 queue_timeout: ask.queue_timeout,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use router_proto::v1;
 
-use crate::args::{Selector, duration};
+use crate::args::{Selector, length};
 use crate::client::Admin;
 use crate::failure::Outcome;
 use crate::output::Out;
@@ -16,7 +16,7 @@ pub(crate) struct BanArgs {
     #[command(flatten)]
     selector: Selector,
     /// How long, for instance 90s or 30m [default: the route's `health_ban_ttl`].
-    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
     length: Option<Duration>,
 }
 

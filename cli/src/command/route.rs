@@ -12,7 +12,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::args::{Assignment, assignment, option_name};
 use crate::backends::BackendList;
 use crate::client::Admin;
-use crate::command::toggle::print_toggles;
+use crate::command::toggle::{in_short, print_toggles};
 use crate::document;
 use crate::failure::{Failure, Outcome};
 use crate::output::json::{Changes, OptionView, PoolView, Removed, RouteList, RouteView};
@@ -140,7 +140,11 @@ async fn add(args: AddArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
     let changes = match admin.answer(answer) {
         Ok(reply) => reply.changes,
         Err(failure) if failure.message.contains("exists") => {
-            return Err(failure.hint(&format!("change it with `routerctl route set {} ...`", args.name)));
+            let name = &args.name;
+            return Err(failure.hint(&format!(
+                "change it with `routerctl route set {name} ...`, `routerctl backend add {name} HOST:PORT` or `routerctl apply \
+                 -f FILE`, or take it away first with `routerctl route remove {name}`"
+            )));
         }
         Err(failure) => return Err(failure),
     };
@@ -186,13 +190,16 @@ async fn remove(args: RemoveArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outco
 
 impl Answer for RouteList {
     fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
-        let mut columns =
-            Columns::new(&["ROUTE", "DEFAULT", ">READY", ">IN FLIGHT", ">WAITING", ">SESSIONS", "COMPLAINTS"]);
+        // Only where something is toggled.
+        let with_toggles = self.routes.iter().any(|route| !route.toggles.is_empty());
+        let mut headings = vec!["ROUTE", "DEFAULT", ">READY", ">IN FLIGHT", ">WAITING", ">SESSIONS", "COMPLAINTS"];
+        headings.extend(with_toggles.then_some("TOGGLED"));
+        let mut columns = Columns::new(&headings);
         for route in &self.routes {
             let ready = route.backends.iter().filter(|backend| backend.is_ready()).count();
             let in_flight: u32 = route.backends.iter().map(|backend| backend.in_flight).sum();
             let limit: u32 = route.backends.iter().map(|backend| backend.limit).sum();
-            columns.row([
+            let cells = [
                 route.name.clone(),
                 if route.is_default { "yes" } else { "-" }.to_owned(),
                 format!("{ready}/{}", route.backends.len()),
@@ -200,7 +207,9 @@ impl Answer for RouteList {
                 route.waiting.to_string(),
                 route.sessions.to_string(),
                 if route.complaints.is_empty() { String::new() } else { route.complaints.len().to_string() },
-            ]);
+            ];
+            let toggled = route.toggles.iter().map(in_short).collect::<Vec<_>>().join("\n");
+            columns.row(cells.into_iter().chain(with_toggles.then_some(toggled)));
         }
         columns.print(out, "", "no routes; add one with `routerctl route add NAME --backend HOST:PORT`")
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use router_proto::v1;
 
 use crate::client::Admin;
+use crate::command::toggle::in_short;
 use crate::failure::Outcome;
 use crate::output::json::{FileView, StatusView};
 use crate::output::table::{Columns, ago, count, print_backends, print_pairs, span};
@@ -79,6 +80,9 @@ impl Answer for StatusView {
             writeln!(out, "\nroute {}{default}: {sessions}, {} waiting", route.name, route.waiting)?;
             for complaint in &route.complaints {
                 writeln!(out, "  complaint: {complaint}")?;
+            }
+            if !route.toggles.is_empty() {
+                writeln!(out, "  toggled: {}", route.toggles.iter().map(in_short).collect::<Vec<_>>().join("; "))?;
             }
             print_backends(out, "  ", &route.backends, false)?;
         }

@@ -93,7 +93,11 @@ async fn routes_are_added_shown_changed_and_removed() {
     let (fake, at) = with_chat().await;
     let again = run_at(&at, "route add chat --backend-port 1").await;
     assert_eq!(again.code(), 1);
-    assert_eq!(again.error(), "route chat exists; change it with `routerctl route set chat ...`");
+    assert_eq!(
+        again.error(),
+        "route chat exists; change it with `routerctl route set chat ...`, `routerctl backend add chat HOST:PORT` or \
+         `routerctl apply -f FILE`, or take it away first with `routerctl route remove chat`"
+    );
 
     let listed = run_at(&at, "route list").await;
     assert!(listed.stdout.contains("chat   yes        2/2       0/16"), "{}", listed.stdout);
@@ -296,6 +300,16 @@ async fn a_file_is_compared_applied_and_exported() {
     assert!(run_at(&at, &format!("apply -f {file}")).await.stdout.ends_with("1 route changed\n"));
     let exported: Json = run_at(&at, "export chat -o json").await.json();
     assert_eq!(exported["routes"][0]["options"]["max_concurrency"], json!(9));
+
+    let backends = "backends: ['127.0.0.1:19001', '127.0.0.1:19002']";
+    let text = format!("name: chat\ndefault: true\npreset: openresty\noptions: {{max_concurrency: 9}}\n{backends}\n");
+    std::fs::write(&path, text).unwrap();
+    let by_preset = run_at(&at, &format!("diff -f {file}")).await.stdout;
+    let lines = "  - options.affinity (by the preset): binding\n  + options.affinity (by the preset): hash\n";
+    assert!(by_preset.contains(lines) && !by_preset.contains("options.max_concurrency"), "{by_preset}");
+    let dry = run_at(&at, &format!("apply -f {file} --dry-run -o json")).await.json();
+    let field = json!({"field": "options.affinity (by the preset)", "before": "binding", "after": "hash"});
+    assert!(dry["changes"][0]["fields"].as_array().unwrap().contains(&field), "{dry}");
 
     std::fs::write(&path, "name: other\n").unwrap();
     let pruned = run_at(&at, &format!("apply -f {file} --prune")).await.stdout;

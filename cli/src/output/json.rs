@@ -9,7 +9,7 @@ mod catalogue;
 mod flow;
 
 pub(crate) use catalogue::{Catalogue, CatalogueEntry};
-pub(crate) use flow::{Explanation, PoolView, ToggleList, ToggleView};
+pub(crate) use flow::{Explanation, PoolView, RouteToggles, ToggleList, ToggleLists, ToggleView};
 
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)

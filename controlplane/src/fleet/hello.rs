@@ -94,6 +94,9 @@ fn read_held(lease: &v1::HeldLease, now: Tick) -> Option<Held> {
         backend: if lease.backend.is_empty() { None } else { Some(BackendId::new(&lease.backend).ok()?) },
         fingerprint: Fingerprint::from_slice(&lease.fingerprint),
         window: lease.context_tokens,
+        model: lease.model.clone(),
+        turn: (lease.turn != 0).then_some(lease.turn),
+        is_stream: lease.is_stream,
         granted: Tick(now.0.saturating_sub(Duration::from_millis(lease.age_ms).as_millis().try_into().ok()?)),
     })
 }

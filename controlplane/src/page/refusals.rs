@@ -18,7 +18,7 @@ pub(super) fn status(asked: &Asked<'_>) -> Answer {
     let scope = if is_all { "all" } else { asked.route() };
     if asked.is_set("reset") {
         if !asked.request.is_loopback {
-            return Answer::error(403, "reset is allowed from loopback only").with_scope(scope);
+            return Answer::error(403, super::CHANGES_ONLY_FROM).with_scope(scope);
         }
         wanted().for_each(|pool| pool.reset_refusals());
         return Answer::ok().with("reset", true).with_scope(scope);

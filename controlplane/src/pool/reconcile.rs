@@ -7,12 +7,12 @@ use router_policy::ids::{BackendId, Fingerprint, LeaseId};
 use router_policy::route::BackendSpec;
 use router_policy::tick::Tick;
 
-use super::Pool;
 use super::backend::Backend;
 use super::binding::Binding;
 use super::lease::Lease;
 use super::model_pool::NO_POOL;
 use super::state::{RESERVED, State};
+use super::{Asked, Pool};
 use crate::store::{BindingRow, BindingWrite, LeaseRow};
 
 /// A lease that a replica reports.
@@ -28,6 +28,12 @@ pub struct Held {
     pub window: u64,
     /// When it was granted.
     pub granted: Tick,
+    /// The model that it was asked for with, or empty.
+    pub model: String,
+    /// Its turn, when the client has said it.
+    pub turn: Option<u32>,
+    /// Its answer is a stream that has begun.
+    pub is_stream: bool,
 }
 
 impl Pool {
@@ -96,6 +102,7 @@ impl Pool {
                     });
                 }
             }
+            remember(&mut state, replica, held);
         }
         self.after_load_change(&state);
         self.serve_waiters(&mut state, now);
@@ -161,6 +168,20 @@ impl Pool {
     }
 }
 
+/// What the database does not tell of a lease of before this start: whose sample its answer is, and of which turn. What is known
+/// already stays.
+fn remember(state: &mut State, replica: &Arc<str>, held: &Held) {
+    let Some(place) = held.backend.as_ref().and_then(|_| state.pools.place(&held.model)) else { return };
+    let asked = Asked { turn: held.turn, ..Asked::default() };
+    let bucket = state.pools.list.get(place).and_then(|pool| pool.bucket(&asked));
+    let Some(lease) = state.leases.get_mut(&held.lease).filter(|lease| lease.replica == *replica) else { return };
+    if lease.pool == NO_POOL {
+        lease.pool = place;
+    }
+    lease.bucket = lease.bucket.or(bucket);
+    lease.is_stream |= held.is_stream;
+}
+
 /// Counts a lease that was granted before this start. A backend that is not in the route any more is counted too.
 fn take_up(
     state: &mut State,
@@ -192,7 +213,7 @@ fn take_up(
     let slot = state.slot_for(id, || Backend { is_removed: true, ..Backend::new(BackendSpec::new(id.clone())) });
     let binding = fingerprint.and_then(|session| state.bindings.get_mut(session));
     let is_bound = binding.map(|binding| binding.in_flight += 1).is_some();
-    // Whose model it was is not stored. Where there is one pool, it is that one.
+    // Whose model it was is not stored: its replica tells. Where there is one pool, it is that one.
     let pool = state.pools.place("").unwrap_or(NO_POOL);
     state
         .leases

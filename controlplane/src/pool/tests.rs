@@ -23,6 +23,7 @@ mod model;
 mod placing;
 mod ranks;
 mod reserve;
+mod restart;
 mod toggle;
 mod turns;
 
@@ -128,6 +129,12 @@ impl Bench {
     fn release(&self, granted: &v1::Granted) {
         self.pool.release(LeaseId(granted.lease), &self.caller, &Answered::default());
     }
+}
+
+/// What a replica says of a lease.
+fn held(lease: u64, backend: Option<BackendId>) -> Held {
+    let (lease, granted, model) = (LeaseId(lease), Tick(0), String::new());
+    Held { lease, backend, fingerprint: None, window: 0, granted, model, turn: None, is_stream: false }
 }
 
 fn stream(replica: &str, stream: u64) -> (Arc<Caller>, mpsc::UnboundedReceiver<v1::ServerOp>) {
@@ -288,15 +295,9 @@ async fn hello_makes_leases_those_that_the_replica_reports() {
     bench.pool.acquire(1, Asked::default(), &other);
     assert!(heard.recv().await.is_some());
     let unknown = LeaseId::new(0, 77);
-    let held = |lease: u64, backend: &BackendId| Held {
-        lease: LeaseId(lease),
-        backend: Some(backend.clone()),
-        fingerprint: None,
-        window: 0,
-        granted: Tick(0),
-    };
     let gone = BackendId::new("10.9.9.9:1").unwrap();
-    let report = [held(kept.lease, &backend(0)), held(unknown.0, &backend(0)), held(unknown.0 + 1, &gone)];
+    let report =
+        [held(kept.lease, Some(backend(0))), held(unknown.0, Some(backend(0))), held(unknown.0 + 1, Some(gone))];
     bench.pool.reconcile(&"r1".into(), &report);
     assert_eq!(bench.pool.leases_of("r1"), 3);
     assert_eq!(bench.pool.leases_of("r2"), 1, "another replica's are not touched");

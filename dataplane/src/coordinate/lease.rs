@@ -19,6 +19,9 @@ use tokio::time::Instant;
 use super::link::Link;
 use super::whole_ms;
 
+/// No model of a route has a longer name: 256 characters of up to 4 bytes.
+const MODEL_MAX_BYTES: usize = 1024;
+
 type Outbox = UnboundedSender<v1::ClientOp>;
 
 /// Every lease of the process, and the link that hears of their ends. One short lock covers both, so that a lease is
@@ -40,9 +43,27 @@ struct Entry {
     route: RouteName,
     backend: Arc<str>,
     fingerprint: Option<Fingerprint>,
-    /// What it was asked for with; told of reservations, whose backend is chosen later.
-    context_tokens: u64,
+    said: Said,
     granted_at: Instant,
+    /// Its answer is a stream that has begun.
+    is_stream: bool,
+}
+
+/// What a lease was asked for with, and a control plane that has started anew can hear from its replica only.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Said {
+    /// Empty when there is none, or it is no model's name.
+    model: String,
+    turn: u32,
+    /// Told of reservations, whose backend is chosen later.
+    context_tokens: u64,
+}
+
+impl Said {
+    pub(crate) fn new(model: &str, turn: u32, context_tokens: u64) -> Self {
+        let model = if model.len() <= MODEL_MAX_BYTES { model.to_owned() } else { String::new() };
+        Self { model, turn, context_tokens }
+    }
 }
 
 impl Held {
@@ -67,7 +88,10 @@ impl Held {
                 backend: entry.backend.as_ref().to_owned(),
                 fingerprint: entry.fingerprint.map(|f| Bytes::copy_from_slice(&f.0)).unwrap_or_default(),
                 age_ms: u64::from(whole_ms(entry.granted_at.elapsed())),
-                context_tokens: if entry.backend.is_empty() { entry.context_tokens } else { 0 },
+                context_tokens: if entry.backend.is_empty() { entry.said.context_tokens } else { 0 },
+                model: entry.said.model.clone(),
+                turn: entry.said.turn,
+                is_stream: entry.is_stream,
             })
             .collect()
     }
@@ -83,12 +107,18 @@ impl Held {
         granted: &v1::Granted,
         route: RouteName,
         fingerprint: Option<Fingerprint>,
-        context_tokens: u64,
+        said: Said,
     ) -> Lease {
         let backend: Arc<str> = granted.backend.as_str().into();
         let granted_at = Instant::now();
-        let entry =
-            Entry { route: route.clone(), backend: Arc::clone(&backend), fingerprint, context_tokens, granted_at };
+        let entry = Entry {
+            route: route.clone(),
+            backend: Arc::clone(&backend),
+            fingerprint,
+            said,
+            granted_at,
+            is_stream: false,
+        };
         self.inner.lock().leases.insert(granted.lease, entry);
         Lease {
             id: granted.lease,
@@ -109,7 +139,10 @@ impl Held {
     }
 
     fn first_chunk(&self, lease: u64, route: &RouteName, ttft: Duration) {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
+        if let Some(entry) = inner.leases.get_mut(&lease) {
+            entry.is_stream = true;
+        }
         if let Some(outbox) = &inner.outbox {
             let ttft_us = u64::try_from(ttft.as_micros()).unwrap_or(u64::MAX);
             let first_chunk = v1::FirstChunk { lease, route: route.to_string(), ttft_us };
@@ -272,5 +305,32 @@ impl Drop for Lease {
         if let Some(route) = self.route.take() {
             self.held.release(self.id, &route, self.report);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_control_plane_hears_what_its_samples_belong_to() {
+        let held = Arc::new(Held::new());
+        let outbox = || tokio::sync::mpsc::unbounded_channel().0;
+        let granted = |lease, said| {
+            let granted = v1::Granted { lease, backend: "10.0.0.1:8000".to_owned(), ..v1::Granted::default() };
+            held.granted(&granted, RouteName::new("chat").unwrap(), None, said)
+        };
+        let one = granted(1, Said::new("m", 7, 100));
+        let _two = granted(2, Said::new(&"x".repeat(MODEL_MAX_BYTES + 1), 0, 0));
+        one.has_begun_to_stream(Duration::from_millis(5));
+        let mut told = held.attach(outbox());
+        told.sort_unstable_by_key(|lease| lease.lease);
+        let told: Vec<_> = told
+            .iter()
+            .map(|lease| (lease.model.as_str(), lease.turn, lease.is_stream, lease.context_tokens))
+            .collect();
+        assert_eq!(told, [("m", 7, true, 0), ("", 0, false, 0)], "begun without a link as well");
+        drop(one);
+        assert_eq!(held.attach(outbox()).len(), 1);
     }
 }

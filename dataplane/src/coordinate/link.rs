@@ -17,6 +17,7 @@ use tonic::Streaming;
 
 use super::backoff::Backoff;
 use super::batch::Outgoing;
+use super::lease::Said;
 use super::pending::{Answer, Pending, Taken, Waiter};
 use super::{Admission, Client, Refused};
 use crate::metrics::Metrics;
@@ -248,13 +249,13 @@ async fn serve(
 fn answer(admission: &Admission, link: &Link, op: v1::ServerOp) {
     let (waiter, answer) = match op.kind {
         Some(ServerKind::Granted(granted)) => match link.pending.take(op.op) {
-            Taken::Waiting(waiter) => {
-                let lease =
-                    admission.held.granted(&granted, waiter.route.clone(), waiter.fingerprint, waiter.context_tokens);
+            Taken::Waiting(mut waiter) => {
+                let said = std::mem::take(&mut waiter.said);
+                let lease = admission.held.granted(&granted, waiter.route.clone(), waiter.fingerprint, said);
                 (waiter, Ok(lease))
             }
             // Granted before the Cancel arrived: nobody waits, so it goes back at once.
-            Taken::Cancelled(route) => return drop(admission.held.granted(&granted, route, None, 0)),
+            Taken::Cancelled(route) => return drop(admission.held.granted(&granted, route, None, Said::default())),
             Taken::Unknown => {
                 tracing::warn!("grant for an operation that was never sent; the lease ends with its TTL");
                 return;

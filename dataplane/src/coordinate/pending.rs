@@ -9,6 +9,7 @@ use router_policy::refusal::Gate;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::lease::Said;
 use super::{Lease, Refused};
 
 /// What the control plane said.
@@ -20,7 +21,7 @@ pub(crate) struct Waiter {
     pub(crate) answer: oneshot::Sender<Answer>,
     pub(crate) route: RouteName,
     pub(crate) fingerprint: Option<Fingerprint>,
-    pub(crate) context_tokens: u64,
+    pub(crate) said: Said,
     pub(crate) give_up_at: Instant,
     /// The route's; a grant may be on its way for so long, while its binding waits for the database.
     pub(crate) queue_timeout: Duration,
@@ -129,7 +130,7 @@ mod tests {
                 answer,
                 route,
                 fingerprint: None,
-                context_tokens: 0,
+                said: Said::default(),
                 give_up_at,
                 queue_timeout: Duration::from_secs(60),
             },

@@ -22,7 +22,7 @@ use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
 use super::id::RequestIds;
-use super::page::{self, Page};
+use super::page::{self, Page, Port};
 use super::routed::Routed;
 use super::tally::Tally;
 use super::{auth, body, health, host, models, route, session, upload};
@@ -79,12 +79,11 @@ pub(crate) async fn handle(
     if has_host && let Some(answer) = health::answer(request.uri().path(), || proxy.readiness.check()) {
         return Ok(answer.map(ResponseBody::Own));
     }
-    if has_host
-        && proxy.config.debug_endpoints
-        && page::is_local(peer, request.headers())
-        && Page::of(request.uri().path()).is_some()
-    {
-        return Ok(Box::pin(page::answer(&proxy, true, request)).await.map(ResponseBody::Own));
+    if has_host && proxy.config.debug_endpoints && Page::of(request.uri().path()).is_some() {
+        let caller = page::Caller::of(Port::Traffic, peer, request.method(), request.uri(), request.headers());
+        if caller.is_local {
+            return Ok(Box::pin(page::answer(&proxy, caller, request)).await.map(ResponseBody::Own));
+        }
     }
     let request_id = proxy.request_ids.of(request.headers());
     let is_head = request.method() == Method::HEAD;

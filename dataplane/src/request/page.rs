@@ -1,17 +1,18 @@
 //! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for
 //! the whole fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
 //!
-//! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by
-//! the control plane, by what [`is_local`] says.
+//! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by the
+//! control plane, by what [`Caller`] says.
+
+mod caller;
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, FORWARDED, ORIGIN};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
@@ -23,6 +24,8 @@ use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
 use tonic::{ConnectError, Status};
 
+pub(crate) use caller::{Caller, Port};
+
 use super::body::{Intake, check_stated_length};
 use super::error_response::{self, Shape};
 use super::handle::Proxy;
@@ -31,11 +34,6 @@ use crate::coordinate::Ask;
 use crate::snapshot::{RouteEntry, Snapshot};
 
 const ACTIVE_LEVEL: HeaderName = HeaderName::from_static("x-routed-active-level");
-/// What a proxy on this machine, or a page in a browser on it, tells of itself.
-const ON_BEHALF: [HeaderName; 4] =
-    [FORWARDED, ORIGIN, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
 /// How long the control plane may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const MOST_PARAMETERS: usize = 32;
@@ -78,17 +76,8 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Whether the client is a person or a program on this machine: its connection is, and nobody speaks through it for
-/// somebody else. A proxy in front says so by its headers, a web page's script can't hide them. No page here has
-/// scripts, so what a browser asks for is asked for by its user only if the address was typed in.
-pub(crate) fn is_local(peer: IpAddr, headers: &HeaderMap) -> bool {
-    let is_direct = ON_BEHALF.iter().all(|name| !headers.contains_key(name));
-    let is_asked_for = headers.get(FETCH_SITE).is_none_or(|site| site == "none");
-    peer.to_canonical().is_loopback() && is_direct && is_asked_for
-}
-
 /// Answers a page; 404 for what is none.
-pub(crate) async fn answer<B>(proxy: &Proxy, is_local: bool, request: Request<B>) -> Response<Full<Bytes>>
+pub(crate) async fn answer<B>(proxy: &Proxy, caller: Caller, request: Request<B>) -> Response<Full<Bytes>>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -102,11 +91,12 @@ where
     };
     // A session's id, for one page; no other has a use for it, and it is not sent anywhere.
     let id = query.remove("sid");
+    let is_loopback = caller.may_change || (caller.is_local && page.shown_on(&query).is_none());
     let mut question = v1::PageRequest {
         route: page.route.to_owned(),
         page: page.name.to_owned(),
         query,
-        is_loopback: is_local,
+        is_loopback,
         request: None,
         session_source: String::new(),
     };
@@ -127,7 +117,7 @@ where
         _ => None,
     };
     // Where to look what became of a change.
-    let shown_on = page.shown_on(&question.query).filter(|_| is_local);
+    let shown_on = page.shown_on(&question.query).filter(|_| caller.may_change);
     let asked = tokio::time::timeout(ANSWER_WITHIN, proxy.control_plane.clone().page(question)).await;
     let reply = match asked {
         Ok(Ok(reply)) => reply.into_inner(),

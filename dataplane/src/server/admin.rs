@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::request::handle::Proxy;
-use crate::request::page;
+use crate::request::page::{self, Port};
 
 /// Serves until `stop`.
 pub(crate) async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stop: CancellationToken) {
@@ -31,8 +31,8 @@ pub(crate) async fn serve(listener: TcpListener, proxy: Arc<Proxy>, stop: Cancel
             .into_response()
     };
     let pages = move |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request| async move {
-        let is_local = page::is_local(peer.ip(), request.headers());
-        Box::pin(page::answer(&proxy, is_local, request)).await.map(Body::new)
+        let caller = page::Caller::of(Port::Admin, peer.ip(), request.method(), request.uri(), request.headers());
+        Box::pin(page::answer(&proxy, caller, request)).await.map(Body::new)
     };
     let app = Router::new()
         .route("/healthz", get(|| async { json(StatusCode::OK, r#"{"status":"ok"}"#) }))

@@ -83,7 +83,7 @@ impl Snapshot {
         metrics.keep_backends(|route, address| {
             next.routes.get(route.as_str()).is_some_and(|entry| entry.has_backend(address))
         });
-        next.report_open_routes();
+        next.report_opened_routes(self);
         next
     }
 
@@ -94,14 +94,18 @@ impl Snapshot {
         }
     }
 
-    /// routing.md §11: a route that is open because nobody made a key is reported loudly.
-    fn report_open_routes(&self) {
-        let is_open = |route: &&Arc<RouteEntry>| route.options.auth == AuthMode::OpenIfUnconfigured;
-        if !self.has_keys() {
-            for route in self.routes.values().filter(is_open) {
+    /// routing.md §11: a route that is open because nobody made a key is reported loudly, once it is so.
+    fn report_opened_routes(&self, before: &Self) {
+        for route in self.routes.values().filter(|route| self.is_open_unconfigured(route)) {
+            let was_open = before.route(route.name.as_str()).is_some_and(|old| before.is_open_unconfigured(old));
+            if !was_open {
                 tracing::warn!(route = %route.name, "open to everybody: auth is open-if-unconfigured and no key exists");
             }
         }
+    }
+
+    fn is_open_unconfigured(&self, route: &RouteEntry) -> bool {
+        !self.has_keys() && route.options.auth == AuthMode::OpenIfUnconfigured
     }
 }
 

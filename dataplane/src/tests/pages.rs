@@ -83,7 +83,8 @@ async fn a_change_that_nobody_answered_may_have_been_made() {
     let (mut control, replica) = with(&[], &[]).await;
     control.no_pages();
     let ask = async |path: &str| {
-        let answer = call(replica.admin, &get(path)).await;
+        let request = format!("POST {path} HTTP/1.1\r\nHost: localhost:8090\r\nContent-Length: 0\r\n\r\n");
+        let answer = call(replica.admin, &request).await;
         assert_eq!(answer.status(), 503);
         let json = json_of(&answer);
         (json["error"].as_str().unwrap().to_owned(), json["see"].as_str().map(str::to_owned))

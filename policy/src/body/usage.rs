@@ -107,11 +107,10 @@ impl Usage {
             of(Field::Input).map(|input| parts.try_fold(input?, u32::checked_add))
         };
         let [read, _] = beside;
-        Self {
-            completion: of(Field::Completion).or_else(|| of(Field::Output)).flatten(),
-            prompt: of(Field::Prompt).or_else(input).flatten(),
-            cached: cached.or(read).flatten(),
-        }
+        let prompt = of(Field::Prompt).or_else(input).flatten();
+        // More cannot come from a cache than the prompt has.
+        let cached = cached.or(read).flatten().map(|cached| cached.min(prompt.unwrap_or(cached)));
+        Self { completion: of(Field::Completion).or_else(|| of(Field::Output)).flatten(), prompt, cached }
     }
 }
 
@@ -204,6 +203,8 @@ mod tests {
         let chat = r#"{"usage":{"prompt_tokens":50,"total_tokens":60,"completion_tokens":10,
             "prompt_tokens_details":{"cached_tokens":48}}}"#;
         assert_eq!(of(chat), (Some(10), Some(50), Some(48)));
+        let absurd = r#"{"usage":{"prompt_tokens":5,"prompt_tokens_details":{"cached_tokens":48}}}"#;
+        assert_eq!(of(absurd), (None, Some(5), Some(5)), "no more than the prompt has");
         let null_details = r#"{"usage":{"prompt_tokens":5,"completion_tokens":1,"prompt_tokens_details":null}}"#;
         assert_eq!(of(null_details), (Some(1), Some(5), None));
         let responses =

@@ -30,9 +30,12 @@ pub enum Sample {
     Tps(f64),
     /// Nothing, as the engine told no token count. These are counted.
     NoUsage,
-    /// Nothing, as it was too short to judge by. These are not.
+    /// Nothing, as it was too short to judge by, or too fast to be true. These are not.
     TooSmall,
 }
+
+/// No engine writes this many tokens per second into one answer: a count that says so is wrong, and would drown all others.
+const FASTEST: f64 = 100_000.0;
 
 /// The sample that an answer makes. `min_decode` is compared with the time that the tokens are divided by.
 pub fn sample(answer: &AnswerTimes, min_tokens: u32, min_decode: Duration, basis: TpsBasis) -> Sample {
@@ -46,7 +49,8 @@ pub fn sample(answer: &AnswerTimes, min_tokens: u32, min_decode: Duration, basis
     if tokens < min_tokens || elapsed < min_decode || elapsed.is_zero() {
         return Sample::TooSmall;
     }
-    Sample::Tps(f64::from(tokens) / elapsed.as_secs_f64())
+    let tps = f64::from(tokens) / elapsed.as_secs_f64();
+    if tps > FASTEST { Sample::TooSmall } else { Sample::Tps(tps) }
 }
 
 #[cfg(test)]
@@ -73,6 +77,7 @@ mod tests {
         assert_eq!(of(None, 20_000, 0, 500, TpsBasis::Total), Sample::NoUsage);
         assert_eq!(of(None, 1, 0, 500, TpsBasis::Total), Sample::NoUsage);
         assert_eq!(of(Some(0), 20_000, 0, 500, TpsBasis::Total), Sample::TooSmall);
+        assert_eq!(of(Some(u32::MAX), 20_000, 0, 500, TpsBasis::Total), Sample::TooSmall, "too fast to be true");
     }
 
     #[test]

@@ -7,6 +7,10 @@ use serde_json::Value as Json;
 use super::raw::route_json;
 use super::spec::RouteSpec;
 use crate::ids::RouteName;
+use crate::option::resolved::effective;
+
+/// Ends the name of an option that another preset changes and no document states.
+const BY_PRESET: &str = " (by the preset)";
 
 /// What happens to a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +37,8 @@ pub struct RouteChange {
 /// One field's change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldChange {
-    /// `options.max_waiting`, `backends[127.0.0.1:19001].name`.
+    /// `options.max_waiting`, `backends[127.0.0.1:19001].name`; `options.affinity (by the preset)` for a value that only
+    /// the preset changes.
     pub field: String,
     /// Absent when the field is new.
     pub before: Option<String>,
@@ -54,8 +59,14 @@ pub fn diff_route(before: Option<&RouteSpec>, after: Option<&RouteSpec>) -> Opti
 }
 
 fn diff_fields(before: Option<&RouteSpec>, after: Option<&RouteSpec>) -> Vec<FieldChange> {
-    let old = before.map(flatten).unwrap_or_default();
-    let new = after.map(flatten).unwrap_or_default();
+    let mut old = before.map(flatten).unwrap_or_default();
+    let mut new = after.map(flatten).unwrap_or_default();
+    if let (Some(before), Some(after)) = (before, after)
+        && before.preset != after.preset
+    {
+        old.extend(left_to_the_preset(before, after));
+        new.extend(left_to_the_preset(after, before));
+    }
     let mut names: Vec<&String> = old.keys().chain(new.keys()).collect();
     names.sort();
     names.dedup();
@@ -64,6 +75,15 @@ fn diff_fields(before: Option<&RouteSpec>, after: Option<&RouteSpec>) -> Vec<Fie
         .filter(|name| old.get(*name) != new.get(*name))
         .map(|name| FieldChange { field: name.clone(), before: old.get(name).cloned(), after: new.get(name).cloned() })
         .collect()
+}
+
+/// The values that `route`'s preset gives to options that neither document states: what a document states stands in the
+/// comparison already.
+fn left_to_the_preset(route: &RouteSpec, other: &RouteSpec) -> impl Iterator<Item = (String, String)> {
+    effective(route.preset, &route.set)
+        .into_iter()
+        .filter(|(name, _, is_set)| !is_set && !other.set.contains_key(name))
+        .map(|(name, value, _)| (format!("options.{name}{BY_PRESET}"), value))
 }
 
 /// Every field of a route's document by its path; backends by address, so that their order does not matter.
@@ -128,5 +148,38 @@ mod tests {
         assert_eq!(diff_route(Some(&old), Some(&old)), None);
         assert_eq!(diff_route(None, Some(&new)).unwrap().action, Action::Added);
         assert_eq!(diff_route(Some(&new), None).unwrap().action, Action::Removed);
+    }
+
+    #[test]
+    fn another_preset_shows_what_it_changes() {
+        let route = |preset: &str, options: Json| {
+            parse_route(&json!({"name": "a", "preset": preset, "options": options, "backends": ["h:1"]})).unwrap()
+        };
+        let names = |change: &RouteChange| change.fields.iter().map(|field| field.field.clone()).collect::<Vec<_>>();
+        let set = json!({"max_concurrency": 20, "queue_timeout": "7s"});
+        let (old, new) = (route("openresty", set.clone()), route("none", set));
+        let change = diff_route(Some(&old), Some(&new)).unwrap();
+        let of = |name: &str| change.fields.iter().find(|field| field.field.starts_with(name));
+        let affinity = of("options.affinity").unwrap();
+        assert_eq!(affinity.field, "options.affinity (by the preset)");
+        assert_eq!((affinity.before.as_deref(), affinity.after.as_deref()), (Some("hash"), Some("binding")));
+        assert!(names(&change).contains(&"preset".to_owned()));
+        assert!(change.fields.iter().all(|field| field.before != field.after), "{change:?}");
+        // Stated in the document: the preset has no say.
+        assert_eq!((of("options.max_concurrency"), of("options.queue_timeout")), (None, None));
+        // Control: unstated, it has one.
+        let change = diff_route(Some(&route("openresty", json!({}))), Some(&route("none", json!({})))).unwrap();
+        assert!(names(&change).contains(&"options.max_concurrency (by the preset)".to_owned()), "{change:?}");
+        // One document states it: it is told once, as the document's.
+        let change = diff_route(Some(&old), Some(&route("none", json!({})))).unwrap();
+        let told: Vec<_> = names(&change).into_iter().filter(|name| name.contains("max_concurrency")).collect();
+        assert_eq!(told, ["options.max_concurrency"]);
+        // The same preset, a new route and one that goes: documents alone.
+        for (before, after) in
+            [(Some(&old), Some(&route("openresty", json!({})))), (None, Some(&old)), (Some(&old), None)]
+        {
+            let change = diff_route(before, after).unwrap();
+            assert!(names(&change).iter().all(|name| !name.ends_with(BY_PRESET)), "{change:?}");
+        }
     }
 }

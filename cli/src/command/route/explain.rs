@@ -93,8 +93,10 @@ impl Answer for Explanation {
         }
         writeln!(out)?;
         let mut gates = Columns::new(&["GATE", "STOPS IT", "WHY"]);
-        for gate in &self.gates {
-            gates.row([gate.name.clone(), yes_no(gate.trips), gate.why.clone()]);
+        let asked = self.gates_asked();
+        for (index, gate) in self.gates.iter().enumerate() {
+            let stops = if index < asked { yes_no(gate.trips) } else { "not asked".to_owned() };
+            gates.row([gate.name.clone(), stops, gate.why.clone()]);
         }
         gates.print(out, "", "no gate was asked")?;
         writeln!(out)?;
@@ -110,6 +112,20 @@ impl Answer for Explanation {
             ]);
         }
         candidates.print(out, "", "no backends")
+    }
+}
+
+impl Explanation {
+    /// How many gates the request meets: up to the one that refuses it.
+    fn gates_asked(&self) -> usize {
+        // Before it waits, all are asked: nobody waits for a slow pool.
+        if self.waits {
+            return self.gates.len();
+        }
+        // By name first: a pool that is full and slow is refused by its speed, after the gate that trips first.
+        let refuses = self.gates.iter().position(|gate| Some(&gate.name) == self.refused_by.as_ref());
+        let stops = refuses.or_else(|| self.gates.iter().position(|gate| gate.trips));
+        stops.map_or(self.gates.len(), |index| index + 1)
     }
 }
 

@@ -27,6 +27,9 @@ const CELL_LINES: usize = 2;
 /// Names that are offered for one that is not there.
 const OFFERS: usize = 3;
 
+/// Ends the name of an option of fine tuning in the table.
+const FINE_TUNING: &str = "*";
+
 /// Prints the catalogue, or one option of it.
 pub(crate) fn run(args: &OptionsArgs, out: &mut Out<'_>) -> Outcome {
     let options: Vec<&OptionDef> = match &args.name {
@@ -44,7 +47,8 @@ pub(crate) fn unknown(name: &str) -> String {
     format!("unknown option{offer}; `routerctl route options --all` lists all")
 }
 
-/// Names that were perhaps meant: those that hold the text, then those that few keystrokes make of it.
+/// Names that were perhaps meant: those that hold the text, then those that few keystrokes make of it; of each the nearest
+/// first.
 fn near(name: &str) -> Vec<&'static str> {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let allowed = (name.len() / 3).max(1);
@@ -52,9 +56,10 @@ fn near(name: &str) -> Vec<&'static str> {
     let rank = |option: &OptionDef| {
         let names = [option.name, option.alias];
         let names = names.iter().filter(|known| !known.is_empty());
-        names.map(|known| if holds(known) { 0 } else { distance(&name, known) }).min().filter(|rank| *rank <= allowed)
+        let ranks = names.map(|known| (!holds(known), distance(&name, known)));
+        ranks.min().filter(|(is_other, distance)| !is_other || *distance <= allowed)
     };
-    let mut found: Vec<(usize, &str)> =
+    let mut found: Vec<((bool, usize), &str)> =
         CATALOGUE.iter().filter_map(|option| Some((rank(option)?, option.name))).collect();
     // Stable: what is equally near stays in the catalogue's order.
     found.sort_by_key(|(rank, _)| *rank);
@@ -93,6 +98,8 @@ impl Answer for Catalogue {
         let hidden = (self.options.len() - shown.len()) as u64;
         if hidden > 0 {
             writeln!(out, "{} for fine tuning: `routerctl route options --all`", count(hidden, "more option"))?;
+        } else {
+            writeln!(out, "{FINE_TUNING} for fine tuning: listed with `--all` only")?;
         }
         let whole = if is_cut { ", and what ends in `…` whole" } else { "" };
         writeln!(out, "`routerctl route options NAME` explains one{whole}")
@@ -119,7 +126,8 @@ fn print_group(out: &mut dyn Write, group: &[&CatalogueEntry]) -> io::Result<boo
         cell
     };
     for option in group {
-        let mut cells = vec![option.name.to_owned(), or_dash(option.unit), fit(option.default)];
+        let mark = if option.hidden { FINE_TUNING } else { "" };
+        let mut cells = vec![format!("{}{mark}", option.name), or_dash(option.unit), fit(option.default)];
         // Empty where it is the default.
         cells.extend(
             presets.iter().map(|preset| option.preset_defaults.get(preset).map_or_else(String::new, |text| fit(text))),
@@ -193,6 +201,9 @@ mod tests {
         ] {
             assert!(near(name).contains(&offered), "{name}: {:?}", near(name));
         }
+        // At most three, the nearest first.
+        assert_eq!(near("session"), ["max_sessions", "session_prio", "session_sources"]);
+        assert_eq!(near("limit"), ["ttft_limit_ms", "tps_limit_tps", "rt_limit_factor"]);
         assert!(near("no_such_thing_at_all").is_empty(), "{:?}", near("no_such_thing_at_all"));
         assert!(near("xy").is_empty());
         assert_eq!(unknown("zzz"), "unknown option; `routerctl route options --all` lists all");

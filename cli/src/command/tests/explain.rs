@@ -67,6 +67,40 @@ BACKEND          NAME  TIER  LOAD  CANDIDATE  WHY NOT
 }
 
 #[tokio::test]
+async fn gates_after_the_one_that_stops_it_are_not_asked() {
+    let (fake, at) = with_chat().await;
+    let gates = |concurrency, ttft| {
+        vec![
+            gate("backends", false, "1 of 1"),
+            gate("concurrency", concurrency, "8 of 8"),
+            gate("ttft", ttft, "p80 9000 ms"),
+            gate("tps", false, "p80 30"),
+        ]
+    };
+    let cases = [
+        (gates(true, false), "queue_full", false, ["no", "yes", "not asked", "not asked"]),
+        (gates(false, true), "ttft", false, ["no", "no", "yes", "not asked"]),
+        // Full and slow: by its speed.
+        (gates(true, true), "ttft", false, ["no", "yes", "yes", "not asked"]),
+        // Control: nothing stops it for good, so all are asked.
+        (gates(true, false), "", true, ["no", "yes", "no", "no"]),
+        (gates(false, false), "", false, ["no"; 4]),
+    ];
+    for (gates, refused_by, waits, stops) in cases {
+        let refused_by = refused_by.to_owned();
+        fake.state().explained = v1::ExplainReply { refused_by, waits, gates, ..Default::default() };
+        let text = run_at(&at, "route explain chat").await.stdout;
+        let lines = text.lines().skip_while(|line| !line.starts_with("GATE")).skip(1).take(4);
+        let told: Vec<&str> =
+            lines.map(|line| line.split_once("  ").map_or("", |(_, rest)| rest.trim_start())).collect();
+        let matches = told.iter().zip(stops).all(|(line, word)| line.starts_with(&format!("{word}  ")));
+        assert!(matches, "{stops:?}: {text}");
+        let json = run_at(&at, "route explain chat -o json").await.json();
+        assert_eq!(json["gates"][3]["trips"], json!(false), "words are for people");
+    }
+}
+
+#[tokio::test]
 async fn an_explanation_s_fields_are_stable() {
     let (fake, at) = with_chat().await;
     fake.state().explained = v1::ExplainReply {
@@ -116,7 +150,13 @@ async fn options_are_listed_by_group_and_hidden_ones_when_asked_for() {
         "{listed}"
     );
     let all = run_at(at, "route options --all").await.stdout;
-    assert!(all.contains("\ntps_min_tokens ") && !all.contains("for fine tuning: `"), "{all}");
+    assert!(all.contains("\ntps_min_tokens* ") && !all.contains("for fine tuning: `"), "{all}");
+    assert!(
+        all.contains("\nmax_concurrency  ") && all.contains("\n* for fine tuning: listed with `--all` only\n"),
+        "{all}"
+    );
+    let is_marked = |line: &&str| line.split(' ').next().is_some_and(|name| name.len() > 1 && name.ends_with('*'));
+    assert_eq!((all.lines().filter(is_marked).count(), listed.lines().find(is_marked)), (hidden, None));
 }
 
 #[tokio::test]

@@ -35,8 +35,10 @@ pub(crate) struct State {
     pub(crate) revoke_note: String,
     pub(crate) files: Vec<v1::FileState>,
     pub(crate) sessions: Vec<v1::SessionState>,
-    /// Of every route.
-    pub(crate) toggles: Vec<v1::ToggleState>,
+    /// By route; no entry for nothing.
+    pub(crate) toggles: BTreeMap<String, Vec<v1::ToggleState>>,
+    /// Routes that refuse every toggle.
+    pub(crate) no_toggles: BTreeSet<String>,
     /// Told when one is set.
     pub(crate) toggle_note: String,
     /// Of every route.
@@ -130,7 +132,7 @@ impl State {
                 .map(|(name, value, is_set)| v1::OptionState { name: name.to_owned(), value, is_set })
                 .collect(),
             backends: self.backends(&v1::BackendSelector { route: route.name.to_string(), ..Default::default() }),
-            toggles: self.toggles.clone(),
+            toggles: self.toggles.get(route.name.as_str()).cloned().unwrap_or_default(),
             pools: self.pools.clone(),
             ..Default::default()
         }
@@ -221,12 +223,19 @@ impl Admin for Fake {
     async fn set_toggle(&self, request: Request<v1::SetToggleRequest>) -> Reply<v1::SetToggleReply> {
         let (mut state, request) = (self.state(), request.into_inner());
         state.route(&request.route)?;
-        state.toggles.retain(|one| (&one.name, &one.model) != (&request.name, &request.model));
-        if !request.reset {
-            let v1::SetToggleRequest { name, model, value, ttl_ms, .. } = request;
-            state.toggles.push(v1::ToggleState { name, model, value, left_ms: ttl_ms });
+        if state.no_toggles.contains(&request.route) {
+            return Err(Status::failed_precondition("not today"));
         }
-        Ok(Response::new(v1::SetToggleReply { toggles: state.toggles.clone(), note: state.toggle_note.clone() }))
+        let v1::SetToggleRequest { route, name, model, value, ttl_ms, reset } = request;
+        let mut toggles = state.toggles.remove(&route).unwrap_or_default();
+        toggles.retain(|one| (&one.name, &one.model) != (&name, &model));
+        if !reset {
+            toggles.push(v1::ToggleState { name, model, value, left_ms: ttl_ms });
+        }
+        if !toggles.is_empty() {
+            state.toggles.insert(route, toggles.clone());
+        }
+        Ok(Response::new(v1::SetToggleReply { toggles, note: state.toggle_note.clone() }))
     }
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Reply<v1::ExplainReply> {

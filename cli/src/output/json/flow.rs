@@ -43,6 +43,35 @@ impl ToggleList {
     }
 }
 
+/// `toggle` without a route, and `toggle --all`.
+#[derive(Debug, Serialize)]
+pub(crate) struct ToggleLists {
+    /// Every route, also one on which nothing is set.
+    pub(crate) routes: Vec<RouteToggles>,
+    /// Something was set: each route is told of, not only those on which something is set now.
+    #[serde(skip)]
+    pub(crate) is_report: bool,
+}
+
+/// One route of several.
+#[derive(Debug, Serialize)]
+pub(crate) struct RouteToggles {
+    #[serde(flatten)]
+    pub(crate) list: ToggleList,
+    /// Why it could not be set there; null for success. `toggles` is empty then: what is set is not known.
+    pub(crate) error: Option<String>,
+}
+
+impl RouteToggles {
+    pub(crate) fn set(route: String, reply: v1::SetToggleReply) -> Self {
+        Self { list: ToggleList::new(route, reply), error: None }
+    }
+
+    pub(crate) fn failed(route: String, error: String) -> Self {
+        Self { list: ToggleList::new(route, v1::SetToggleReply::default()), error: Some(error) }
+    }
+}
+
 /// One pool of a route: all of its backends, or those of one model.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PoolView {

@@ -294,11 +294,10 @@ impl Run {
         let own = self.model.held.iter().filter(|held| held.replica == replica);
         let held: Vec<Held> = own
             .map(|held| Held {
-                lease: LeaseId(held.lease),
-                backend: BackendId::new(&held.backend).ok(),
                 fingerprint: held.wanted.session.map(session),
                 window: if held.is_wide { WIDE } else { 0 },
                 granted: self.bench.pool.context.clock.now(),
+                ..super::held(held.lease, BackendId::new(&held.backend).ok())
             })
             .collect();
         self.bench.pool.reconcile(&Arc::clone(&self.caller(replica).replica), &held);

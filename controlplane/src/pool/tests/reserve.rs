@@ -134,7 +134,7 @@ async fn a_replica_s_reservations_are_reported_and_end_with_it() {
     let kept = bench.granted().await;
     bench.ask(reserve());
     bench.granted().await;
-    let held = Held { lease: LeaseId(kept.lease), backend: None, fingerprint: None, window: 0, granted: Tick(0) };
+    let held = held(kept.lease, None);
     let unknown = Held { lease: LeaseId::new(0, 9), ..held.clone() };
     bench.pool.reconcile(&"r1".into(), &[held, unknown]);
     assert_eq!(reserved(&bench), 2, "one was dropped, one was taken up");
