@@ -36,11 +36,18 @@ impl State {
         let lists = Lists { tried: self.tried(asked), ranked: self.ranked(asked) };
         let ask = self.ask(place, asked, &lists, false);
         let bucket = pool.bucket(asked);
+        let mut decision = admit::decide(&view, &ask);
+        if let Decision::Refuse(refusal) = decision
+            && refusal.gate == Gate::QueueFull
+            && self.has_colder_waiter(asked)
+        {
+            decision = Decision::Wait;
+        }
         Some(Foreseen {
             pool,
             bucket,
             may_evict: self.view(place, unix).sessions_full && !view.sessions_full,
-            decision: admit::decide(&view, &ask),
+            decision,
             speed: pool.flow.peek(unix, &pool.options, bucket),
             belongs: admit::belongs(&view, &ask),
             load: admit::refusal(&view, &ask, Gate::QueueFull),

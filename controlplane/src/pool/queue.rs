@@ -90,9 +90,20 @@ impl Pool {
 
 /// Takes the coldest waiter of a request's queue out, if it ranks behind the request.
 pub(super) fn displaced(state: &mut State, asked: &Asked) -> Option<Waiter> {
-    let model = state.pools.is_by_model().then_some(asked.model.as_str());
-    let coldest = state.waiters.last_behind(state.rank(asked), model)?;
+    let coldest = state.coldest_behind(asked)?;
     state.waiters.remove(coldest)
+}
+
+impl State {
+    /// Whether a full queue has a place for this request all the same.
+    pub(super) fn has_colder_waiter(&self, asked: &Asked) -> bool {
+        self.coldest_behind(asked).is_some()
+    }
+
+    fn coldest_behind(&self, asked: &Asked) -> Option<Turn> {
+        let model = self.pools.is_by_model().then_some(asked.model.as_str());
+        self.waiters.last_behind(self.rank(asked), model)
+    }
 }
 
 /// Takes a waiter out of the queue to be served: its whole wait is known now.
