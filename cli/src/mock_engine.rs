@@ -48,8 +48,20 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// Pause after a failed `accept`, so that a lack of file descriptors does not become a busy loop.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
+/// The part of `--help` that says how a running engine is steered.
+const CONTROL_HELP: &str = "\
+While it runs: POST /_mock/set changes what its body names (ttft_ms, token_gap_ms, tokens, max_model_len, \
+cached_speedup, always_usage, answer_bytes, fail, health: ok|fail|hang) and GET /_mock/settings shows it; POST \
+/_mock/hold keeps answers back until POST /_mock/release; GET /_mock/stats counts requests, tokens and the most that were \
+in flight at once; POST /_mock/reset starts the counts anew, POST /_mock/flush empties the prefix cache.
+
+    curl -d '{\"token_gap_ms\": 80}' http://127.0.0.1:19001/_mock/set
+    curl -X POST http://127.0.0.1:19001/_mock/hold
+    curl http://127.0.0.1:19001/_mock/stats";
+
 /// A mock inference engine for demos, tests and load measurements; it runs no model.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = CONTROL_HELP)]
 pub(crate) struct MockEngineArgs {
     /// Address to listen on; port 0 takes a free one, the line on stdout says which.
     #[arg(long, value_name = "IP:PORT", env = "ROUTER_MOCK_LISTEN", default_value = "127.0.0.1:19001")]

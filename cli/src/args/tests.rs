@@ -137,6 +137,14 @@ fn the_control_plane_is_named_before_or_after_the_verb() {
 }
 
 #[test]
+fn the_mock_engine_s_help_says_how_it_is_steered() {
+    let help = parse("mock-engine --help").unwrap_err().to_string();
+    for operation in ["set", "settings", "hold", "release", "stats", "reset", "flush"] {
+        assert!(help.contains(&format!("/_mock/{operation}")), "{operation}: {help}");
+    }
+}
+
+#[test]
 fn a_bad_option_says_what_is_allowed() {
     let text = parse("route set chat max_waiting=many").unwrap_err().to_string();
     assert!(
@@ -155,7 +163,7 @@ fn commands_of(page: &str) -> Vec<Vec<String>> {
     commands.filter(|words| !words.is_empty()).collect()
 }
 
-/// Words as a shell splits them: quotes, and an end at a comment or a redirection.
+/// Words as a shell splits them: quotes, and an end at a comment, a redirection or an `&`.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote): (Vec<String>, Option<String>, Option<char>) = (vec![], None, None);
     for c in line.chars() {
@@ -165,7 +173,7 @@ fn words(line: &str) -> Vec<String> {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
-            (None, '#' | '>' | '|') if word.is_none() => break,
+            (None, '#' | '>' | '|' | '&') if word.is_none() => break,
             (None, ' ') => words.extend(word.take()),
             _ => word.get_or_insert_default().push(c),
         }
