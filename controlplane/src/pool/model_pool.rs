@@ -71,11 +71,6 @@ impl ModelPool {
         self.options.prio.as_ref().map(|prio| prio.table.bucket_of(asked.turn))
     }
 
-    /// The part of the pool that a request may fill.
-    pub(super) fn share(&self, bucket: Option<Bucket>) -> f64 {
-        self.options.prio.as_ref().zip(bucket).map_or(1.0, |(prio, bucket)| prio.table.share(bucket))
-    }
-
     /// The adaptive limit, where there is one.
     pub(super) fn adaptive(&self, now: UnixMs) -> Option<f64> {
         self.options.active_adaptive()?;

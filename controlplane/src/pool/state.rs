@@ -302,7 +302,7 @@ impl State {
             tried: &lists.tried,
             context_tokens: asked.context_tokens,
             is_queued,
-            share: self.pool(place).map_or(1.0, |pool| pool.share(pool.bucket(asked))),
+            share: self.pool(place).map_or(1.0, |pool| pool.options.share(pool.bucket(asked))),
             spread: match asked.fingerprint {
                 Some(session) if self.options.affinity == Affinity::Binding => session.spread(),
                 _ => self.spread,

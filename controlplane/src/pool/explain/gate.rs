@@ -138,7 +138,7 @@ impl Sentences<'_> {
         if (factor - 1.0).abs() > f64::EPSILON {
             let _ = write!(text, "; the limit counts {factor} times (rt_limit_factor)");
         }
-        let share = pool.share(self.foreseen.bucket);
+        let share = pool.options.share(self.foreseen.bucket);
         if share < 1.0 {
             let turn = self.asked.turn.map(|turn| format!(" of turn {turn}")).unwrap_or_default();
             let _ = write!(text, "; a request{turn} may fill {} % of the limit", one_decimal(share * 100.0));
