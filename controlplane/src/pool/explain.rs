@@ -79,7 +79,8 @@ fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, re
     let refused =
         |gate: Gate, why: &str| (gate.code().to_owned(), format!("refused with {}: {why}", gate.http_status()));
     match (foreseen.decision, &foreseen.speed.refusal) {
-        (Decision::Grant(_), Some(slow)) => {
+        // Only a full pool is waited for: one that is slow as well refuses at once.
+        (Decision::Grant(_) | Decision::Wait, Some(slow)) => {
             let gate = gate_of(slow);
             (reply.refused_by, reply.outcome) = refused(gate, &speed_sentence(slow));
         }
@@ -108,7 +109,7 @@ fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, re
         }
         // Of requests that reserve a slot only, which nobody explains.
         (Decision::Reserve, _) => "takes a slot".clone_into(&mut reply.outcome),
-        (Decision::Wait, _) => {
+        (Decision::Wait, None) => {
             reply.waits = true;
             reply.outcome = format!("waits: {}; {}", sentences.load(), sentences.queue());
         }

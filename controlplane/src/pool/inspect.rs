@@ -185,6 +185,7 @@ impl Pool {
         let (pick, mode, refused_by) = match foreseen.decision {
             Decision::Grant(grant) => (id(grant.slot), v1::Mode::from(&grant).word(), slow),
             Decision::Refuse(refusal) => (None, "refused", Some(refusal.gate)),
+            Decision::Wait if slow.is_some() => (None, "refused", slow),
             Decision::Wait | Decision::Reserve => (None, "waits", None),
         };
         Some(RoutingSeen {

@@ -42,9 +42,12 @@ impl Sentences<'_> {
             Decision::Refuse(refusal) => Some(refusal.gate),
             _ => None,
         };
-        let is_full = self.foreseen.decision == Decision::Wait || refused_by == Some(Gate::QueueFull);
+        let (is_slow, would_wait) = (self.foreseen.speed.refusal.is_some(), self.foreseen.decision == Decision::Wait);
+        let is_full = (would_wait && !is_slow) || refused_by == Some(Gate::QueueFull);
         let concurrency = if self.is_over() {
             format!("{}; nobody waits or is refused for that, for load_rate_limit is off", self.load())
+        } else if would_wait && is_slow {
+            format!("{}; nobody waits for a pool that is slow as well", self.load())
         } else {
             self.load()
         };
@@ -179,9 +182,6 @@ impl Sentences<'_> {
         let stops = verdict.refusal.as_ref().is_some_and(|refusal| refusal.gate == gate);
         match self.foreseen.decision {
             Decision::Refuse(_) if stops || is_tripped => return (false, format!("{numbers}; {NOT_REACHED}")),
-            Decision::Wait if stops || is_tripped => {
-                return (false, format!("{numbers}; not reached while the request waits"));
-            }
             _ if stops => return (true, numbers),
             _ => {}
         }
