@@ -79,7 +79,7 @@ fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, re
     let refused =
         |gate: Gate, why: &str| (gate.code().to_owned(), format!("refused with {}: {why}", gate.http_status()));
     match (foreseen.decision, &foreseen.speed.refusal) {
-        // A pool that is full as well is not waited for.
+        // Only a full pool is waited for: one that is slow as well refuses at once.
         (Decision::Grant(_) | Decision::Wait, Some(slow)) => {
             let gate = gate_of(slow);
             (reply.refused_by, reply.outcome) = refused(gate, &speed_sentence(slow));

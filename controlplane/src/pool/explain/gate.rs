@@ -42,10 +42,12 @@ impl Sentences<'_> {
             Decision::Refuse(refusal) => Some(refusal.gate),
             _ => None,
         };
-        let waits = self.foreseen.decision == Decision::Wait && self.foreseen.speed.refusal.is_none();
-        let is_full = waits || refused_by == Some(Gate::QueueFull);
+        let (is_slow, would_wait) = (self.foreseen.speed.refusal.is_some(), self.foreseen.decision == Decision::Wait);
+        let is_full = (would_wait && !is_slow) || refused_by == Some(Gate::QueueFull);
         let concurrency = if self.is_over() {
             format!("{}; nobody waits or is refused for that, for load_rate_limit is off", self.load())
+        } else if would_wait && is_slow {
+            format!("{}; nobody waits for a pool that is slow as well", self.load())
         } else {
             self.load()
         };

@@ -232,20 +232,26 @@ async fn a_gate_that_an_earlier_one_keeps_the_request_from_does_not_trip() {
     let mut off = Toggles::default();
     let key = ToggleKey::parse("ttft_429", "").unwrap();
     off.set(Toggle { key, value: ToggleValue::On(false), until: None });
-    bench.pool.set_toggles(off);
+    bench.pool.set_toggles(off.clone());
     bench.ask(Asked::default());
     bench.granted().await;
     bench.pool.set_toggles(Toggles::default());
     let numbers = "smoothed TTFT p80 is 1000 ms, the limit 500 ms";
-    // Full and slow is not waited for.
     let slow = bench.outlook(Asked::default());
     assert_eq!((slow.waits, slow.refused_by.as_str(), tripped(&slow)), (false, "ttft", vec!["ttft"]));
-    let mut off = Toggles::default();
-    off.set(Toggle { key: ToggleKey::parse("ttft_429", "").unwrap(), value: ToggleValue::On(false), until: None });
-    bench.pool.set_toggles(off);
-    let waits = bench.outlook(Asked::default());
-    assert_eq!((waits.waits, tripped(&waits)), (true, vec!["concurrency"]), "only full is");
+    assert_eq!(
+        gate(&slow, "concurrency").1,
+        "1 of 1 slots of tier 10 are in use; nobody waits for a pool that is slow as well"
+    );
+    let routing = bench.pool.inspect_routing(&Asked::default()).unwrap();
+    assert_eq!((routing.mode, routing.refused_by), ("refused", Some(router_policy::refusal::Gate::Ttft)));
     bench.ask(Asked::default());
+    assert_eq!(bench.refused().await.gate, i32::from(v1::Gate::Ttft), "it comes as it was told");
+
+    bench.pool.set_toggles(off);
+    bench.ask(Asked::default());
+    let full = bench.outlook(Asked::default());
+    assert_eq!((full.refused_by.as_str(), tripped(&full)), ("queue_full", vec!["concurrency"]));
     bench.pool.set_toggles(Toggles::default());
     let refused = bench.outlook(Asked::default());
     assert_eq!((refused.refused_by.as_str(), tripped(&refused)), ("queue_full", vec!["concurrency"]));
