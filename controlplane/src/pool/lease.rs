@@ -14,7 +14,6 @@ use router_proto::v1::server_op::Kind;
 use super::binding::Binding;
 use super::flow::note_admitted;
 use super::model_pool::NO_POOL;
-use super::queue::displaced;
 use super::state::{RESERVED, State};
 use super::{Asked, Caller, Place, Pool};
 use crate::store::group_commit::Durability;
@@ -83,21 +82,14 @@ impl Pool {
             Decision::Reserve => self.grant_reservation(state, op, &asked, caller),
             Decision::Wait => {
                 self.note_over(state, place, &asked, now);
-                // Only a full pool is waited for: one that is slow as well says so at once (rulings §1).
-                match self.foresee_speed(state, place, &asked, now) {
-                    Some(slow) => self.refuse_slow(state, place, op, &asked, caller, &slow, now),
-                    None => self.enqueue(state, op, asked, caller, now),
-                }
+                self.wait(state, place, op, asked, caller, false, now);
             }
             Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
                 self.note_over(state, place, &asked, now);
-                match displaced(state, &asked) {
-                    // Later turns come first: the place that the coldest has is theirs.
-                    Some(coldest) => {
-                        self.enqueue(state, op, asked, caller, now);
-                        self.refuse_waiter(state, &coldest, Gate::QueueFull, now);
-                    }
-                    None => self.refuse(state, place, op, &asked, caller, refusal, now),
+                if state.has_colder_waiter(&asked) {
+                    self.wait(state, place, op, asked, caller, true, now);
+                } else {
+                    self.refuse(state, place, op, &asked, caller, refusal, now);
                 }
             }
             Decision::Refuse(refusal) => self.refuse(state, place, op, &asked, caller, refusal, now),

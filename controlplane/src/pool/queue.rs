@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use router_policy::admit::Decision;
+use router_policy::refusal::Gate;
 use router_policy::tick::Tick;
 
 use super::state::State;
@@ -19,8 +20,32 @@ struct Alike {
 }
 
 impl Pool {
+    /// Lets a request wait, in a full queue in place of the coldest that ranks behind it: later turns come first. Only a full
+    /// pool is waited for: one that is slow as well says so at once (rulings §1).
+    #[expect(clippy::too_many_arguments, reason = "one decision's parts, as where it is made")]
+    pub(super) fn wait(
+        &self,
+        state: &mut State,
+        place: Place,
+        op: u64,
+        asked: Asked,
+        caller: &Arc<Caller>,
+        is_full: bool,
+        now: Tick,
+    ) {
+        if let Some(slow) = self.foresee_speed(state, place, &asked, now) {
+            self.refuse_slow(state, place, op, &asked, caller, &slow, now);
+            return;
+        }
+        let coldest = if is_full { displaced(state, &asked) } else { None };
+        self.enqueue(state, op, asked, caller, now);
+        if let Some(coldest) = coldest {
+            self.refuse_waiter(state, &coldest, Gate::QueueFull, now);
+        }
+    }
+
     /// Puts a request at the end of its rank.
-    pub(super) fn enqueue(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
+    fn enqueue(&self, state: &mut State, op: u64, asked: Asked, caller: &Arc<Caller>, now: Tick) {
         let queue_timeout = state.options.queue_timeout;
         let deadline = now + queue_timeout.saturating_sub(asked.waited);
         let rank = state.rank(&asked);
@@ -89,7 +114,7 @@ impl Pool {
 }
 
 /// Takes the coldest waiter of a request's queue out, if it ranks behind the request.
-pub(super) fn displaced(state: &mut State, asked: &Asked) -> Option<Waiter> {
+fn displaced(state: &mut State, asked: &Asked) -> Option<Waiter> {
     let coldest = state.coldest_behind(asked)?;
     state.waiters.remove(coldest)
 }

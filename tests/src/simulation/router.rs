@@ -9,7 +9,7 @@ use router_policy::route::Priority;
 use router_policy::toggle::Toggles;
 
 use super::random::Random;
-use super::waiters::{Waiter, Waiters};
+use super::waiters::{Place, Waiter, Waiters};
 use super::{Session, Us};
 
 /// The simulation begins at this moment; a whole number of every window.
@@ -86,21 +86,17 @@ impl Router {
             Decision::Grant(grant) => vec![(session, self.grant_if_fast(now, session, turn, grant))],
             Decision::Wait => {
                 self.flow.over(unix(now), &self.flow_options, bucket);
-                // Only a full pool is waited for, not a slow one.
-                let slow = self.flow.peek(unix(now), &self.flow_options, bucket).refusal;
-                let Some(slow) = slow else { return vec![(session, self.enqueue(now, session, turn))] };
-                self.flow.refused(bucket);
-                vec![(session, Answer::Refused(gate_of(slow.gate)))]
+                self.wait(now, session, turn, None)
             }
             Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
                 self.flow.over(unix(now), &self.flow_options, bucket);
-                let coldest = self.waiters.last_behind(self.rank(turn)).and_then(|place| self.waiters.remove(place));
-                let Some(coldest) = coldest else {
-                    self.flow.refused(bucket);
-                    return vec![(session, Answer::Refused(refusal.gate))];
-                };
-                self.flow.refused(self.bucket(coldest.turn));
-                vec![(coldest.session, Answer::Refused(refusal.gate)), (session, self.enqueue(now, session, turn))]
+                match self.waiters.last_behind(self.rank(turn)) {
+                    Some(coldest) => self.wait(now, session, turn, Some(coldest)),
+                    None => {
+                        self.flow.refused(bucket);
+                        vec![(session, Answer::Refused(refusal.gate))]
+                    }
+                }
             }
             Decision::Refuse(refusal) => {
                 self.flow.refused(bucket);
@@ -108,6 +104,22 @@ impl Router {
             }
             Decision::Reserve => vec![(session, Answer::Refused(Gate::ControlPlaneUnavailable))],
         }
+    }
+
+    /// Lets a request wait, perhaps in the place of another; but not for a pool that is slow as well.
+    fn wait(&mut self, now: Us, session: Session, turn: u32, takes: Option<Place>) -> Vec<(Session, Answer)> {
+        let bucket = self.bucket(turn);
+        if let Some(slow) = self.flow.peek(unix(now), &self.flow_options, bucket).refusal {
+            self.flow.refused(bucket);
+            return vec![(session, Answer::Refused(gate_of(slow.gate)))];
+        }
+        let coldest = takes.and_then(|place| self.waiters.remove(place));
+        let mut told = vec![(session, self.enqueue(now, session, turn))];
+        if let Some(coldest) = coldest {
+            self.flow.refused(self.bucket(coldest.turn));
+            told.push((coldest.session, Answer::Refused(Gate::QueueFull)));
+        }
+        told
     }
 
     fn enqueue(&mut self, now: Us, session: Session, turn: u32) -> Answer {

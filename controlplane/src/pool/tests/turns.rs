@@ -135,3 +135,30 @@ async fn limits_9_6_tokens_and_admits_are_counted_by_turn() {
         .collect();
     assert_eq!(seen, [(1, 100, 60); 3]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_for_speed_takes_nobody_s_place() {
+    let mut bench =
+        bench(json!({"session_prio": true, "max_concurrency": 1, "max_waiting": 1, "queue_timeout": "600s",
+        "ttft_limit_ms": 1000, "ttft_probe_per_window": 0}))
+        .await;
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        bench.ask(of_turn(40));
+        held.push(LeaseId(bench.granted().await.lease));
+    }
+    let cold = bench.ask(of_turn(1));
+    // The pool becomes slow while it waits.
+    for lease in held {
+        bench.pool.first_chunk(lease, &bench.caller, 30 * SECOND);
+        tokio::time::advance(21 * SECOND).await;
+    }
+    let warm = bench.ask(of_turn(40));
+    let (op, kind) = bench.answer().await;
+    assert!(matches!(&kind, Kind::Refused(refused) if refused.gate() == v1::Gate::Ttft), "{kind:?}");
+    assert_eq!((op, bench.pool.route_state().waiting), (warm, 1));
+    // The control: without that gate it does.
+    set(&bench, "ttft_429", "off", None);
+    bench.ask(of_turn(40));
+    assert_eq!(bench.answer().await.0, cold);
+}
