@@ -90,13 +90,11 @@ impl Router {
             }
             Decision::Refuse(refusal) if refusal.gate == Gate::QueueFull => {
                 self.flow.over(unix(now), &self.flow_options, bucket);
-                match self.waiters.last_behind(self.rank(turn)) {
-                    Some(coldest) => self.wait(now, session, turn, Some(coldest)),
-                    None => {
-                        self.flow.refused(bucket);
-                        vec![(session, Answer::Refused(refusal.gate))]
-                    }
-                }
+                let Some(coldest) = self.waiters.last_behind(self.rank(turn)) else {
+                    self.flow.refused(bucket);
+                    return vec![(session, Answer::Refused(refusal.gate))];
+                };
+                self.wait(now, session, turn, Some(coldest))
             }
             Decision::Refuse(refusal) => {
                 self.flow.refused(bucket);
