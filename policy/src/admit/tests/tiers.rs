@@ -68,7 +68,7 @@ fn routing_8_2_retries_go_down_the_tiers_one_backend_each() {
 }
 
 #[test]
-fn rulings_3_the_pool_s_limit_is_the_sum_over_its_candidates() {
+fn limits_example_30_by_rulings_3_the_pool_s_limit_is_the_sum_over_its_candidates() {
     // Example 30 of limits.md §14, as rulings §3 change it: the active tier's own 10, not the largest tier's 128.
     let backends = [tier(1, 10, 10), tier(0, 0, 64), tier(0, 0, 64)];
     let refused = |pool: PoolView<'_>| match decide(&PoolView { max_waiting: 0, ..pool }, &nobody()) {
