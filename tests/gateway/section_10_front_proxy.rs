@@ -27,8 +27,7 @@ async fn haproxy_keeps_what_it_must() -> anyhow::Result<()> {
 async fn keeps_what_it_must(kind: FrontProxyKind) -> anyhow::Result<()> {
     let builder = gateway(DatabaseKind::Sqlite).engines(1).engine_args(&["--token-gap-ms", "100", "--tokens", "10"]);
     let cluster = builder.option("auth", "required").start().await?;
-    let added = cluster.ctl()?.json(&["key", "add", "client"]).await?;
-    let secret = added["secret"].as_str().expect("the secret").to_owned();
+    let secret = cluster.add_key("client").await?;
     let front = FrontProxy::start(kind, &cluster.replica_addresses()?, cluster.folder()).await?;
 
     // Events as they come: ten tokens, 100 ms apart, do not arrive together.

@@ -87,7 +87,7 @@ async fn what_is_not_enabled_is_never_admitted_by_an_import() -> anyhow::Result<
     import.extend(ports.iter().flat_map(|port| ["--backend-port", port.as_str()]));
 
     // Served already: there is a key. New sessions go wherever there are the fewest, so an added one is asked at once.
-    let key = cluster.ctl()?.json(&["key", "add", "made"]).await?["secret"].as_str().expect("the secret").to_owned();
+    let key = cluster.add_key("made").await?;
     let ask = async |number: usize| {
         let chat = Chat::of(&format!("new-{number}")).key(&key);
         chat.send(&cluster.client, cluster.replica(number % 3)?).await

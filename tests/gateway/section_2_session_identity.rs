@@ -108,8 +108,7 @@ async fn the_same_id_under_two_keys_is_two_sessions(kind: DatabaseKind) -> anyho
     let cluster = gateway(kind).option("auth", "required").start().await?;
     let mut names = Vec::new();
     for key in ["one", "two"] {
-        let added = cluster.ctl()?.json(&["key", "add", key]).await?;
-        let secret = added["secret"].as_str().expect("the secret").to_owned();
+        let secret = cluster.add_key(key).await?;
         for mode in ["new", "bound"] {
             let answer = Chat::of("same").key(&secret).send(&cluster.client, cluster.replica(0)?).await?.ok()?;
             assert_eq!(answer.mode(), mode);

@@ -25,12 +25,12 @@ async fn nothing_fails(front: FrontProxyKind, kind: DatabaseKind) -> anyhow::Res
     let builder = builder.engine_args(&["--ttft-ms", "20", "--token-gap-ms", "10", "--tokens", "12"]);
     let mut cluster = builder.option("health_check_interval", "2s").option("auth", "required").start().await?;
     cluster.expect_log("backend");
-    let added = cluster.ctl()?.json(&["key", "add", "sdk"]).await?;
+    let secret = cluster.add_key("sdk").await?;
     let front = FrontProxy::start(front, &cluster.replica_addresses()?, cluster.folder()).await?;
     let environment = [
         ("ROUTER_FRONT".to_owned(), front.address().to_string()),
         ("ROUTER_REPLICAS".to_owned(), String::new()),
-        ("ROUTER_KEY".to_owned(), added["secret"].as_str().expect("the secret").to_owned()),
+        ("ROUTER_KEY".to_owned(), secret),
     ];
     let mut script = Script::start("behind_front_proxy.py", &environment).await?;
     script.until_more(60).await?;

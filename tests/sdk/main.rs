@@ -40,8 +40,7 @@ async fn openai_async_with_100_sessions(kind: DatabaseKind) -> anyhow::Result<()
 async fn openai_errors() -> anyhow::Result<()> {
     let builder = Cluster::builder(DatabaseKind::Sqlite).engines(1).option("max_concurrency", "1");
     let cluster = builder.option("max_waiting", "0").option("auth", "required").start().await?;
-    let added = cluster.ctl()?.json(&["key", "add", "sdk"]).await?;
-    let secret = added["secret"].as_str().expect("the secret").to_owned();
+    let secret = cluster.add_key("sdk").await?;
     // A second route, with a pool per model.
     let backend = format!("{},model=mock-model", cluster.engines[0].address());
     cluster.ctl()?.ok(&["route", "add", "models", "--backend", &backend]).await?;
@@ -55,9 +54,8 @@ async fn openai_errors() -> anyhow::Result<()> {
 
 async fn anthropic_messages() -> anyhow::Result<()> {
     let cluster = Cluster::builder(DatabaseKind::Sqlite).engines(2).option("auth", "required").start().await?;
-    let added = cluster.ctl()?.json(&["key", "add", "sdk"]).await?;
     let mut environment = addresses(&cluster)?;
-    environment.push(("ROUTER_KEY".to_owned(), added["secret"].as_str().expect("the secret").to_owned()));
+    environment.push(("ROUTER_KEY".to_owned(), cluster.add_key("sdk").await?));
     python::run("anthropic_messages.py", &environment).await?;
     cluster.until_in_flight(0).await?;
     cluster.finish()

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use http::{Method, StatusCode};
 use router_proto::v1::{BackendState, GetStatusReply, RouteState};
 use tempfile::TempDir;
 
@@ -175,6 +176,25 @@ impl Cluster {
         let admin = self.admin().await?;
         let look = || async { Ok((admin.route(ROUTE).await?.waiting == count).then_some(())) };
         until(&format!("{count} requests waiting"), PATIENCE, look).await
+    }
+
+    /// Makes a key, and waits until every replica takes it: replicas hear of it a moment after the operator. Its secret.
+    ///
+    /// # Errors
+    /// When it can't be made, and after [`PATIENCE`].
+    pub async fn add_key(&self, name: &str) -> anyhow::Result<String> {
+        let added = self.ctl()?.json(&["key", "add", name]).await?;
+        let secret = added["secret"].as_str().context("the answer has a secret")?.to_owned();
+        let bearer = format!("Bearer {secret}");
+        for replica in self.replica_addresses()? {
+            let is_known = || async {
+                let headers = [("authorization", bearer.as_str())];
+                let answer = self.client.send(replica, Method::GET, "/v1/models", &headers, "").await?;
+                Ok((answer.status != StatusCode::UNAUTHORIZED).then_some(()))
+            };
+            until("the new key is taken", PATIENCE, is_known).await?;
+        }
+        Ok(secret)
     }
 
     /// Waits until every backend may take requests.
