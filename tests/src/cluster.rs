@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use http::{Method, StatusCode};
 use router_proto::v1::{BackendState, GetStatusReply, RouteState};
+use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use crate::admin::Admin;
@@ -184,7 +185,7 @@ impl Cluster {
     /// When it can't be made, and after [`PATIENCE`].
     pub async fn add_key(&self, name: &str) -> anyhow::Result<String> {
         let added = self.ctl()?.json(&["key", "add", name]).await?;
-        let secret = added["secret"].as_str().context("the answer has a secret")?.to_owned();
+        let secret = added.get("secret").and_then(Json::as_str).context("the answer has a secret")?.to_owned();
         let bearer = format!("Bearer {secret}");
         for replica in self.replica_addresses()? {
             let is_known = || async {
