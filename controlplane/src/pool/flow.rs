@@ -179,7 +179,7 @@ impl Pool {
     /// An answer has ended.
     pub(super) fn record_answer(&self, state: &mut State, ended: &Ended, answered: &Answered, now: Tick) {
         let unix = self.context.unix(now);
-        let Some(pool) = state.pools.list.get_mut(ended.pool) else { return };
+        let Some(pool) = state.pools.list.get_mut(ended.lease.pool) else { return };
         if !(200..300).contains(&answered.status) {
             return;
         }
@@ -188,11 +188,11 @@ impl Pool {
         let times = AnswerTimes {
             tokens: answered.tokens,
             total: ttft + answered.decode,
-            ttft: if ended.is_stream { ttft } else { Duration::ZERO },
+            ttft: if ended.lease.is_stream { ttft } else { Duration::ZERO },
         };
         pool.flow.record_answer(unix, &pool.options, &times);
         if let Some((prompt, cached)) = answered.prompt.filter(|_| pool.options.tps_on) {
-            pool.flow.counted_tokens(ended.bucket, prompt, cached);
+            pool.flow.counted_tokens(ended.lease.bucket, prompt, cached);
         }
         pool.is_dirty = true;
     }

@@ -37,17 +37,28 @@ pub(super) struct Lease {
     pub is_bound: bool,
 }
 
+impl Lease {
+    /// A slot of the pool, on no backend yet.
+    pub(super) fn reserved(replica: Arc<str>, window: u64) -> Self {
+        Self {
+            slot: RESERVED,
+            replica,
+            fingerprint: None,
+            window,
+            pool: NO_POOL,
+            bucket: None,
+            is_stream: false,
+            is_bound: false,
+        }
+    }
+}
+
 /// A lease that has just ended: a slot is free.
 #[derive(Debug)]
 pub(super) struct Ended {
     /// `None` for a reservation, and for a backend that is gone.
     pub backend: Option<BackendId>,
-    /// As in [`Lease`].
-    pub pool: usize,
-    /// As in [`Lease`].
-    pub bucket: Option<Bucket>,
-    /// As in [`Lease`].
-    pub is_stream: bool,
+    pub lease: Lease,
 }
 
 /// A grant that is decided and applied, and not yet told.
@@ -123,17 +134,7 @@ impl Pool {
         let lease = self.context.next_lease();
         let (window, replica) = (state.claim_class(asked.context_tokens), Arc::clone(&caller.replica));
         state.count_claim(window, true);
-        let lease_of = Lease {
-            slot: RESERVED,
-            replica,
-            fingerprint: None,
-            window,
-            pool: NO_POOL,
-            bucket: None,
-            is_stream: false,
-            is_bound: false,
-        };
-        state.leases.insert(lease, lease_of);
+        state.leases.insert(lease, Lease::reserved(replica, window));
         self.after_load_change(state);
         let queued_ms = u32::try_from(asked.waited.as_millis()).unwrap_or(u32::MAX);
         caller.answer(op, Kind::Granted(v1::Granted { lease: lease.0, queued_ms, ..Default::default() }));
@@ -151,7 +152,7 @@ impl Pool {
         if ended.slot == RESERVED {
             state.count_claim(ended.window, false);
             self.after_load_change(state);
-            return Some(Ended { backend: None, pool: ended.pool, bucket: ended.bucket, is_stream: ended.is_stream });
+            return Some(Ended { backend: None, lease: ended });
         }
         self.context.journal.lease_ended(lease);
         let backend = state.backends.get(ended.slot).map(|backend| backend.spec.id.clone());
@@ -162,7 +163,7 @@ impl Pool {
         }
         state.count(ended.slot, false);
         self.after_load_change(state);
-        Some(Ended { backend, pool: ended.pool, bucket: ended.bucket, is_stream: ended.is_stream })
+        Some(Ended { backend, lease: ended })
     }
 
     #[expect(clippy::too_many_arguments, reason = "one decision's parts, used in two places")]

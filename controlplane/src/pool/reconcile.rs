@@ -11,7 +11,7 @@ use super::backend::Backend;
 use super::binding::Binding;
 use super::lease::Lease;
 use super::model_pool::NO_POOL;
-use super::state::{RESERVED, State};
+use super::state::State;
 use super::{Asked, Pool};
 use crate::store::{BindingRow, BindingWrite, LeaseRow};
 
@@ -194,19 +194,7 @@ fn take_up(
     let replica = Arc::clone(replica);
     let Some(id) = backend else {
         let window = state.claim_class(window);
-        state.leases.insert(
-            lease,
-            Lease {
-                slot: RESERVED,
-                replica,
-                fingerprint: None,
-                window,
-                pool: NO_POOL,
-                bucket: None,
-                is_stream: false,
-                is_bound: false,
-            },
-        );
+        state.leases.insert(lease, Lease::reserved(replica, window));
         state.count_claim(window, true);
         return;
     };

@@ -36,17 +36,6 @@ const CODES: [(u16, &str); 22] = [
     (529, "529"),
 ];
 const CLASSES: [&str; 6] = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
-const MODES: [Mode; 9] = [
-    Mode::Unspecified,
-    Mode::Bound,
-    Mode::New,
-    Mode::Moved,
-    Mode::LeastConn,
-    Mode::Static,
-    Mode::Hash,
-    Mode::HashFallback,
-    Mode::Rendezvous,
-];
 
 /// One route's counters. Series appear when they are first counted.
 #[derive(Debug)]
@@ -56,7 +45,7 @@ pub(crate) struct RouteMetrics {
     codes: [OnceLock<Counter>; CODES.len()],
     classes: [OnceLock<Counter>; CLASSES.len()],
     gates: [OnceLock<Counter>; Gate::ALL.len()],
-    modes: [OnceLock<Counter>; MODES.len()],
+    modes: [OnceLock<Counter>; Mode::ALL.len()],
     pub(crate) retries: Counter,
     pub(crate) client_disconnects: Counter,
     pub(crate) keyless: Counter,
@@ -113,7 +102,7 @@ impl RouteMetrics {
 
     /// The control plane granted a lease.
     pub(crate) fn granted(&self, mode: Mode) {
-        if let Some((_, slot)) = MODES.iter().zip(&self.modes).find(|(known, _)| **known == mode) {
+        if let Some((_, slot)) = Mode::ALL.iter().zip(&self.modes).find(|(known, _)| **known == mode) {
             let labels = || ModeLabels { route: self.route.clone(), mode: mode.word() };
             slot.get_or_init(|| self.families.granted.get_or_create_owned(&labels())).inc();
         }

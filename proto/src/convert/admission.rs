@@ -85,6 +85,19 @@ impl From<Failure> for v1::FailureReason {
 }
 
 impl v1::Mode {
+    /// Every mode, for metrics: one that is missing here would be counted nowhere.
+    pub const ALL: [Self; 9] = [
+        Self::Unspecified,
+        Self::Bound,
+        Self::New,
+        Self::Moved,
+        Self::LeastConn,
+        Self::Static,
+        Self::Hash,
+        Self::HashFallback,
+        Self::Rendezvous,
+    ];
+
     /// The word of `X-Routed-Mode` (rulings §4).
     pub fn word(self) -> &'static str {
         match self {
@@ -104,6 +117,12 @@ impl v1::Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_mode_is_listed() {
+        let known = (0..32).filter_map(|number| v1::Mode::try_from(number).ok());
+        assert!(known.eq(v1::Mode::ALL), "in the order of their numbers");
+    }
 
     #[test]
     fn gates_survive_the_wire() {
