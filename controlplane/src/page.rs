@@ -4,8 +4,8 @@
 //! workers here: `dict_declared` is always true, and `dict_capacity`, `dict_free_space` and `worker_id` are left out. Nor is
 //! there a switch over all routes: `global_enabled` is always true.
 //!
-//! A page copies what it needs under the pool's lock and prints it afterwards. Pages that change something do so for loopback
-//! clients only, through the same calls as operators.
+//! A page copies what it needs under the pool's lock and prints it afterwards. Pages that change something do so
+//! for those only whom the replica vouches for ([`CHANGES_ONLY_FROM`]), through the same calls as operators.
 
 mod answer;
 mod backends;
