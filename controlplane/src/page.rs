@@ -5,7 +5,7 @@
 //! there a switch over all routes: `global_enabled` is always true.
 //!
 //! A page copies what it needs under the pool's lock and prints it afterwards. Pages that change something do so
-//! for those only whom the replica vouches for ([`CHANGES_ONLY_FROM`]), through the same calls as operators.
+//! for those only whom the replica vouches for (`CHANGES_ONLY_FROM`), through the same calls as operators.
 
 mod answer;
 mod backends;
