@@ -4,6 +4,7 @@
 //! Counters are looked up once per route and kept in [`RouteMetrics`]; a request hashes no label set.
 
 mod backend;
+mod payload;
 mod route;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 use router_policy::ids::RouteName;
 
 pub(crate) use backend::BackendMetrics;
+pub(crate) use payload::PayloadCounts;
 pub(crate) use route::RouteMetrics;
 
 /// Seconds. A first token takes milliseconds from a warm cache and minutes from a long prefill.

@@ -11,6 +11,7 @@ mod host;
 pub(crate) mod id;
 pub(crate) mod models;
 pub(crate) mod page;
+pub(crate) mod payload;
 mod route;
 mod routed;
 mod session;

@@ -2,4 +2,5 @@
 
 pub mod models;
 pub mod peek;
+pub mod transform;
 pub mod usage;

@@ -6,6 +6,7 @@ use std::fmt;
 
 use crate::flow::UnixMs;
 use crate::option::{Kind, Value, find};
+use crate::route::RouteSpec;
 
 /// A switch that may be turned on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,12 +21,35 @@ pub enum Switch {
     Tps,
     /// Session turn priority.
     SessionPrio,
+    /// The billing marker is taken off prompts.
+    CchStrip,
+    /// Tool call ids of Kimi models.
+    KimiNormalize,
+    /// Streams are asked for their token counts.
+    IncludeUsage,
+    /// System messages are moved to the top.
+    SystemHoist,
+    /// Requests are refused by rules.
+    RejectRules,
+    /// Bodies are captured.
+    BodyLog,
 }
 
 impl Switch {
     /// Every switch.
-    pub const ALL: [Switch; 5] =
-        [Switch::LoadRateLimit, Switch::Ttft, Switch::Ttft429, Switch::Tps, Switch::SessionPrio];
+    pub const ALL: [Switch; 11] = [
+        Switch::LoadRateLimit,
+        Switch::Ttft,
+        Switch::Ttft429,
+        Switch::Tps,
+        Switch::SessionPrio,
+        Switch::CchStrip,
+        Switch::KimiNormalize,
+        Switch::IncludeUsage,
+        Switch::SystemHoist,
+        Switch::RejectRules,
+        Switch::BodyLog,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -35,6 +59,46 @@ impl Switch {
             Switch::Ttft429 => "ttft_429",
             Switch::Tps => "tps",
             Switch::SessionPrio => "session_prio",
+            Switch::CchStrip => "cch_strip",
+            Switch::KimiNormalize => "kimi_normalize",
+            Switch::IncludeUsage => "include_usage",
+            Switch::SystemHoist => "system_hoist",
+            Switch::RejectRules => "reject_rules",
+            Switch::BodyLog => "bodylog",
+        }
+    }
+
+    /// The option that says what holds without it. `None`: there is none, and it is on.
+    pub fn option(self) -> Option<&'static str> {
+        Some(match self {
+            Switch::LoadRateLimit => "load_rate_limit",
+            Switch::Ttft429 => "ttft_429_default_enabled",
+            Switch::SessionPrio => "session_prio",
+            Switch::CchStrip => "cch_default_enabled",
+            Switch::KimiNormalize => "kimi_normalize_default_enabled",
+            Switch::IncludeUsage => "include_usage_default_enabled",
+            Switch::SystemHoist => "system_hoist_default_enabled",
+            Switch::RejectRules => "reject_rules_default_enabled",
+            Switch::BodyLog => "bodylog_default_enabled",
+            Switch::Ttft | Switch::Tps => return None,
+        })
+    }
+
+    /// Whether it is on while nobody has set it.
+    pub fn by_default(self, spec: &RouteSpec) -> bool {
+        let options = spec.options();
+        let payload = &options.payload;
+        match self {
+            Switch::LoadRateLimit => options.flow.load_rate_limit,
+            Switch::Ttft429 => options.flow.ttft_429_default_enabled,
+            Switch::SessionPrio => options.flow.session_prio,
+            Switch::Ttft | Switch::Tps => true,
+            Switch::CchStrip => payload.cch_strip,
+            Switch::KimiNormalize => payload.kimi_normalize,
+            Switch::IncludeUsage => payload.asks_for_usage(&options.flow, spec.is_by_model()),
+            Switch::SystemHoist => payload.system_hoist,
+            Switch::RejectRules => payload.reject_rules_enabled,
+            Switch::BodyLog => payload.bodylog,
         }
     }
 }
@@ -46,23 +110,48 @@ pub enum Limit {
     TtftMs,
     /// In tokens per second.
     Tps,
+    /// Of 100 requests, how many are captured.
+    BodyLogPct,
 }
 
 impl Limit {
     /// Every limit.
-    pub const ALL: [Limit; 2] = [Limit::TtftMs, Limit::Tps];
+    pub const ALL: [Limit; 3] = [Limit::TtftMs, Limit::Tps, Limit::BodyLogPct];
 
-    /// Its name, which is that of the option that it comes before.
+    /// Its name.
     pub fn name(self) -> &'static str {
+        match self {
+            Limit::BodyLogPct => "bodylog_pct",
+            Limit::TtftMs | Limit::Tps => self.option(),
+        }
+    }
+
+    /// The option that it comes before.
+    pub fn option(self) -> &'static str {
         match self {
             Limit::TtftMs => "ttft_limit_ms",
             Limit::Tps => "tps_limit_tps",
+            Limit::BodyLogPct => "bodylog_default_pct",
         }
+    }
+
+    /// Whether a model may have one of its own.
+    pub fn is_by_model(self) -> bool {
+        self != Limit::BodyLogPct
+    }
+
+    /// Whether replicas need to know of it.
+    pub fn is_for_replicas(self) -> bool {
+        self == Limit::BodyLogPct
     }
 
     /// The numbers that its option takes. The option's word for no limit is none of them: a limit is undone by a reset.
     fn kind(self) -> Kind {
-        match find(self.name()).map(|option| option.kind) {
+        match find(self.option()).map(|option| option.kind) {
+            #[expect(clippy::cast_precision_loss, reason = "a percentage")]
+            Some(Kind::Int { min, max }) => {
+                Kind::Decimal { min: min as f64, max: max as f64, is_above: false, word: None }
+            }
             Some(Kind::Decimal { min, max, is_above, .. }) => Kind::Decimal { min, max, is_above, word: None },
             // No option of that name: then nothing is a number for it.
             _ => Kind::Word(&[]),
@@ -113,6 +202,10 @@ impl ToggleKey {
     /// Reads a name and, for a limit, a model; an empty model is the whole route.
     pub fn parse(name: &str, model: &str) -> Result<Self, InvalidToggle> {
         if let Some(limit) = Limit::ALL.into_iter().find(|limit| limit.name() == name) {
+            if !model.is_empty() && !limit.is_by_model() {
+                let problem = format!("{name} is of the whole route; allowed: no model");
+                return Err(InvalidToggle { field: "model", problem });
+            }
             return Ok(Self::Limit(limit, (!model.is_empty()).then(|| model.to_owned())));
         }
         let Some(switch) = Switch::ALL.into_iter().find(|switch| switch.name() == name) else {
@@ -266,13 +359,11 @@ mod tests {
     fn a_limit_has_the_bounds_of_its_option() {
         for limit in Limit::ALL {
             let key = ToggleKey::parse(limit.name(), "").unwrap();
-            let Kind::Decimal { max, .. } = find(limit.name()).unwrap().kind else { panic!("a number expected") };
+            let Kind::Decimal { min, max, is_above, .. } = limit.kind() else { panic!("a number expected") };
+            let low = if is_above { format!("more than {min}, up to {max}") } else { format!("{min}..={max}") };
             assert_eq!(key.parse_value(&max.to_string()), Ok(ToggleValue::Number(max)), "the control");
             let error = key.parse_value(&(max + 1.0).to_string()).unwrap_err();
-            assert_eq!(
-                error.problem,
-                format!("number expected, got '{}'; allowed: more than 0, up to {max}", max + 1.0)
-            );
+            assert_eq!(error.problem, format!("number expected, got '{}'; allowed: {low}", max + 1.0));
         }
     }
 

@@ -217,6 +217,11 @@ fn row((route, name, model): &Key, value: ToggleValue, until: Option<UnixMs>) ->
     }
 }
 
+fn body_log_note(spec: &RouteSpec, toggles: &Toggles, now: UnixMs) -> String {
+    let is_on = toggles.switch(Switch::BodyLog, now).unwrap_or(Switch::BodyLog.by_default(spec));
+    if is_on { String::new() } else { "bodylog is off: nothing is captured".to_owned() }
+}
+
 /// What somebody who has just set this should know; empty for nothing.
 fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue, now: UnixMs) -> String {
     let flow = spec.options().flow;
@@ -224,13 +229,7 @@ fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue
     match (key, value) {
         (ToggleKey::Switch(switch), ToggleValue::On(is_on)) => {
             let word = if is_on { "on" } else { "off" };
-            let option = match switch {
-                Switch::LoadRateLimit => Some(flow.load_rate_limit),
-                Switch::Ttft429 => Some(flow.ttft_429_default_enabled),
-                Switch::SessionPrio => Some(flow.session_prio),
-                Switch::Ttft | Switch::Tps => None,
-            };
-            if option == Some(is_on) {
+            if switch.option().is_some() && switch.by_default(spec) == is_on {
                 notes.push(format!("{} is already {word} by the route's option", switch.name()));
             }
             if *switch == Switch::Tps && !is_on && flow.adaptive_cc {
@@ -241,6 +240,7 @@ fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue
             let (settings, list, switch) = match limit {
                 Limit::TtftMs => (&flow.ttft, "ttft_metrics", Switch::Ttft),
                 Limit::Tps => (&flow.tps, "tps_metrics", Switch::Tps),
+                Limit::BodyLogPct => return body_log_note(spec, toggles, now),
             };
             if !settings.metrics.is_empty() {
                 notes.push(format!("a declared list {list} comes before this limit: stored, without effect"));

@@ -141,6 +141,7 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
             Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, acquire, caller),
             Some(Kind::Release(release)) => end(&pools, &release, caller),
             Some(Kind::FirstChunk(chunk)) => begin_answer(&pools, &chunk, caller),
+            Some(Kind::Counted(_)) => {}
             Some(Kind::Cancel(cancel)) => {
                 for pool in pools.open.values() {
                     pool.cancel(caller.stream, cancel.target);

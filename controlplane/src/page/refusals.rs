@@ -71,15 +71,8 @@ pub(super) fn effective(seen: &RouteSeen, switch: Switch) -> (bool, &'static str
     {
         return (is_on, "runtime", toggle.until.map(|until| until.0));
     }
-    let flow = seen.spec.options().flow;
-    let (name, is_on) = match switch {
-        Switch::LoadRateLimit => ("load_rate_limit", flow.load_rate_limit),
-        Switch::Ttft429 => ("ttft_429_default_enabled", flow.ttft_429_default_enabled),
-        Switch::SessionPrio => ("session_prio", flow.session_prio),
-        // No options of their own: they are on unless somebody turns them off.
-        Switch::Ttft | Switch::Tps => ("", true),
-    };
-    (is_on, if seen.spec.set.contains_key(name) { "route" } else { "default" }, None)
+    let is_set = switch.option().is_some_and(|option| seen.spec.set.contains_key(option));
+    (switch.by_default(&seen.spec), if is_set { "route" } else { "default" }, None)
 }
 
 fn add(sum: LoadRefusals, one: LoadRefusals) -> LoadRefusals {

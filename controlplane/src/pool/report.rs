@@ -8,7 +8,7 @@ use router_policy::option::resolved::effective;
 use router_policy::refusal::Gate;
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
-use router_policy::toggle::{Toggle, ToggleValue};
+use router_policy::toggle::{Toggle, ToggleKey};
 use router_proto::v1;
 
 use super::backend::Backend;
@@ -57,7 +57,10 @@ impl Pool {
             })
             .collect();
         let unix = self.context.unix(now);
-        let switches = state.toggles.iter(unix).filter(|toggle| matches!(toggle.value, ToggleValue::On(_)));
+        let switches = state.toggles.iter(unix).filter(|toggle| match &toggle.key {
+            ToggleKey::Switch(_) => true,
+            ToggleKey::Limit(limit, _) => limit.is_for_replicas(),
+        });
         route.switches = switches.map(|toggle| (toggle.key.name().to_owned(), toggle.value.to_string())).collect();
         route
     }

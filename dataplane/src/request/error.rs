@@ -2,6 +2,7 @@
 
 use router_policy::header::InvalidContextWindow;
 
+use super::payload::Rejected;
 use crate::coordinate::Refused;
 
 /// Each cause.
@@ -35,6 +36,9 @@ pub(crate) enum Error {
     /// No snapshot yet.
     #[error("not ready")]
     NotReady,
+    /// One of the route's reject rules.
+    #[error("refused by rule {}", .0.rule)]
+    RejectedByRule(Rejected),
     #[error("refused by {}", .0.gate)]
     Refused(Refused),
     /// No connection to the backend, or one that ended before a response head.

@@ -95,6 +95,13 @@ impl Answer {
             Error::NotReady => {
                 return Self::of(&Error::Refused(Refused::by(Gate::ControlPlaneUnavailable)));
             }
+            Error::RejectedByRule(rejected) => {
+                status = StatusCode::from_u16(rejected.status).unwrap_or(StatusCode::TOO_MANY_REQUESTS);
+                code = "rejected_by_rule";
+                kinds = (code, anthropic_kind(status));
+                details = json!({"rule": rejected.rule, "route": rejected.route});
+                rejected.message.clone()
+            }
             Error::Refused(refused) => {
                 status = StatusCode::from_u16(refused.http_status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
                 code = refused.gate.code();
@@ -189,6 +196,9 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
         Error::BadHost => {
             // What follows on the connection may not be what the client thinks it is.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Error::RejectedByRule(_) => {
+            headers.insert(REFUSED, HeaderValue::from_static("rejected_by_rule"));
         }
         Error::NoRoute
         | Error::NoDefaultRoute

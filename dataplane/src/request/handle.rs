@@ -14,7 +14,9 @@ use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use router_policy::body::transform::Changes;
 use router_policy::header::context_window;
+use router_policy::payload_count::PayloadCount;
 use tokio::sync::Semaphore;
 
 use self::attempts::Answer;
@@ -25,7 +27,7 @@ use super::id::RequestIds;
 use super::page::{self, Page, Port};
 use super::routed::Routed;
 use super::tally::Tally;
-use super::{auth, body, health, host, models, route, session, upload};
+use super::{auth, body, health, host, models, payload, route, session, upload};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
 use crate::coordinate::{Admission, Ask, Client, Reservation};
@@ -220,6 +222,18 @@ impl Exchange<'_> {
         }
         let (body, reservation) = taken_in?;
         let identity = reader.identify(&head.headers, &body);
+        self.routed.session.clone_from(&identity.session);
+        // 4. May what it holds come in, and what is changed in it. A transform may take something out that a session is known by.
+        if identity.is_json {
+            route.metrics.payload.add(PayloadCount::Parsed, 1);
+            payload::check_rules(&route, parsed.inner, &body)?;
+        }
+        let (changed, _changes) =
+            if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
+        let (identity, body) = match changed {
+            Some(changed) => (reader.identify(&head.headers, &changed), changed),
+            None => (identity, body),
+        };
         drop((snapshot, turn));
         ask.model = identity.model;
         ask.fingerprint = identity.session.as_ref().and_then(|session| session.fingerprint);
@@ -231,7 +245,7 @@ impl Exchange<'_> {
         }
         route.metrics.session_ids_too_long.inc_by(identity.too_long.into());
         self.routed.session = identity.session;
-        // 4. To a backend.
+        // 5. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
         self.proxy_to_backend(&route, ask, reservation, &outbound).await.map(Reply::Backend)

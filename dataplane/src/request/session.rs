@@ -30,10 +30,12 @@ pub(crate) struct Identity {
     pub(crate) stream: bool,
     /// Session ids that were passed over for their length.
     pub(crate) too_long: u32,
+    /// The body is a JSON object.
+    pub(crate) is_json: bool,
 }
 
 /// A session, by its one-way name.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Session {
     /// `None` where sessions make no difference (`affinity: off`).
     pub(crate) fingerprint: Option<Fingerprint>,
@@ -87,6 +89,7 @@ impl Reader<'_> {
             model,
             stream: peek.is_some_and(|peek| peek.wants_stream()),
             too_long: search.too_long,
+            is_json: peek.is_some(),
         };
         (identity, id.map(see))
     }

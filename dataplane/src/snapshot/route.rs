@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
+use router_policy::body::transform::Transforms;
 use router_policy::header::SESSION_TURN;
 use router_policy::ids::RouteName;
 use router_policy::option::RouteOptions;
 use router_policy::option::catalogue::SESSION_SOURCES;
 use router_policy::route::RouteSpec;
-use router_policy::toggle::Switch;
+use router_policy::toggle::{Limit, Switch};
 use router_proto::v1;
 
 use crate::metrics::{BackendMetrics, Metrics, RouteMetrics};
@@ -25,6 +26,12 @@ pub(crate) struct RouteEntry {
     pub(crate) session_headers: Vec<HeaderName>,
     /// Sessions are ranked by turn (`session_prio`, or the switch of that name).
     pub(crate) ranks_turns: bool,
+    /// What is changed in bodies, whatever their path.
+    pub(crate) transforms: Transforms,
+    /// `reject_rules` are in force.
+    pub(crate) rejects: bool,
+    /// Of 100 requests, how many have their bodies captured where there is a collector; 0 when none has.
+    pub(crate) bodylog_pct: f64,
     /// The models that have a pool, sorted; `None` on a route with one pool for all.
     pub(crate) models: Option<Vec<String>>,
     /// In the order of the document.
@@ -63,12 +70,24 @@ impl RouteEntry {
                 session_headers.push(name);
             }
         }
-        let switched = message.switches.get(Switch::SessionPrio.name()).map(|word| word == "on");
-        let ranks_turns = switched.unwrap_or(options.flow.session_prio);
+        let is_on = |switch: Switch| {
+            let switched = message.switches.get(switch.name()).map(|word| word == "on");
+            switched.unwrap_or_else(|| switch.by_default(&spec))
+        };
+        let ranks_turns = is_on(Switch::SessionPrio);
         // Where it means nothing it is a header like any other.
         if ranks_turns {
             session_headers.push(SESSION_TURN);
         }
+        let transforms = Transforms {
+            cch_strip: is_on(Switch::CchStrip),
+            kimi_normalize: is_on(Switch::KimiNormalize).then_some(options.payload.kimi_strategy),
+            include_usage: is_on(Switch::IncludeUsage),
+            system_hoist: is_on(Switch::SystemHoist),
+        };
+        let rejects = is_on(Switch::RejectRules) && !options.payload.reject_rules.is_empty();
+        let pct = message.switches.get(Limit::BodyLogPct.name()).and_then(|number| number.parse().ok());
+        let bodylog_pct = if is_on(Switch::BodyLog) { pct.unwrap_or(options.payload.bodylog_pct) } else { 0.0 };
         let models = spec.is_by_model().then(|| spec.models().into_iter().map(str::to_owned).collect());
         // Each backend of the spec was made of the message's at the same place.
         let stated = spec.backends.iter().zip(&message.backends);
@@ -90,6 +109,9 @@ impl RouteEntry {
             options,
             session_headers,
             ranks_turns,
+            transforms,
+            rejects,
+            bodylog_pct,
             models,
             backends,
             places,

@@ -16,6 +16,7 @@ use self::text::{in_range, parse_bool, parse_bytes, parse_headers, parse_ports, 
 pub use self::text::{parse_duration, print_duration};
 use crate::flow::metric::{MAX_METRICS, Metric};
 use crate::flow::turn::{MAX_ROWS, TurnRow};
+use crate::reject::RuleList;
 
 /// What an option accepts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -58,6 +59,8 @@ pub enum Kind {
     Metrics,
     /// A turn table: `[{"min_turn": 1, "share": 0.85, "tol": 1.0}]`. `none`: made of other options.
     Turns,
+    /// Reject rules, as [`crate::reject`] reads them. `none` is the empty list.
+    RejectRules,
     /// A time: `5s`, `300ms`, `24h`, `10m`, or a number of seconds.
     Duration {
         /// Smallest allowed.
@@ -122,6 +125,8 @@ pub enum Value {
     Metrics(Vec<Metric>),
     /// Of [`Kind::Turns`].
     Turns(Vec<TurnRow>),
+    /// Of [`Kind::RejectRules`]: as written, valid.
+    RejectRules(RuleList),
 }
 
 /// A value that its option does not accept.
@@ -147,6 +152,7 @@ impl Kind {
             Kind::DecimalsByModel { .. } => "numbers by model",
             Kind::Metrics => "list of metrics",
             Kind::Turns => "turn table",
+            Kind::RejectRules => "list of rules",
             Kind::Duration { .. } => "duration",
             Kind::Bytes { .. } => "size",
             Kind::Bool => "boolean",
@@ -178,6 +184,7 @@ impl Kind {
                 "none, or a list of 1 to {MAX_ROWS} objects with min_turn (the first is 1, ascending), share (more than 0, \
                  up to 1) and tol (1 or more)"
             ),
+            Kind::RejectRules => "none, or a list of rules (docs/reject-rules.md)".to_owned(),
             Kind::Duration { min, max, optional } => {
                 let none = if optional { " or none" } else { "" };
                 format!("{}..={}{none} (units ms, s, m, h)", print_duration(min), print_duration(max))
@@ -249,7 +256,7 @@ impl Kind {
                 number.filter(|number| !is_above || *number > min).map(Value::Decimal)
             }
             // Read above.
-            Kind::DecimalsByModel { .. } | Kind::Metrics | Kind::Turns => None,
+            Kind::DecimalsByModel { .. } | Kind::Metrics | Kind::Turns | Kind::RejectRules => None,
             Kind::Int { min, max } => in_range(text.parse().ok(), min, max).map(Value::Int),
             Kind::IntOr { min, max, word } => {
                 if text == word {
@@ -281,6 +288,7 @@ impl Kind {
             Kind::DecimalsByModel { above, max } => Some(structured::numbers(json, above, max)),
             Kind::Metrics => Some(structured::metrics(json)),
             Kind::Turns => Some(structured::turns(json)),
+            Kind::RejectRules => Some(structured::reject_rules(json)),
             _ => None,
         }
     }
@@ -304,10 +312,12 @@ impl fmt::Display for Value {
             Value::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Value::Texts(texts) => f.write_str(&texts.join(",")),
             Value::Decimal(number) => write!(f, "{number}"),
-            Value::Decimals(_) | Value::Metrics(_) | Value::Turns(_) => match self.structured_json() {
-                Json::Null => f.write_str("none"),
-                json => write!(f, "{json}"),
-            },
+            Value::Decimals(_) | Value::Metrics(_) | Value::Turns(_) | Value::RejectRules(_) => {
+                match self.structured_json() {
+                    Json::Null => f.write_str("none"),
+                    json => write!(f, "{json}"),
+                }
+            }
             Value::Ports(ports) if ports.is_empty() => f.write_str("none"),
             Value::Ports(ports) => {
                 let pairs: Vec<String> = ports.iter().map(|(port, number)| format!("{port}={number}")).collect();
@@ -330,6 +340,7 @@ impl Value {
                 .into(),
             Value::Metrics(metrics) if !metrics.is_empty() => structured::metrics_json(metrics),
             Value::Turns(rows) if !rows.is_empty() => structured::turns_json(rows),
+            Value::RejectRules(rules) if !rules.is_empty() => rules.to_json(),
             _ => Json::Null,
         }
     }

@@ -1,8 +1,10 @@
 //! From the options that a route sets to the values that the program reads.
 
 mod flow;
+mod payload;
 
 pub use flow::{FlowSettings, LimitSource, SignalSettings};
+pub use payload::{IncludeUsage, PayloadSettings};
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -115,6 +117,7 @@ pub struct RouteOptions {
     pub auth: AuthMode,
     pub forward_authorization: bool,
     pub expose_routed: bool,
+    pub payload: PayloadSettings,
 }
 
 impl RouteOptions {
@@ -183,6 +186,7 @@ impl RouteOptions {
             },
             forward_authorization: read.flag("forward_authorization"),
             expose_routed: read.flag("expose_routed"),
+            payload: PayloadSettings::read(&read),
         }
     }
 }

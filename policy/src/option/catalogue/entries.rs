@@ -4,6 +4,7 @@ mod adaptive;
 mod context;
 mod health;
 mod limit;
+mod payload;
 mod priority;
 mod request;
 mod retry;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use super::OptionDef;
 use crate::option::kind::Kind;
 
-const GROUPS: [&[OptionDef]; 11] = [
+const GROUPS: [&[OptionDef]; 12] = [
     session::ENTRIES,
     limit::ENTRIES,
     adaptive::ENTRIES,
@@ -29,6 +30,7 @@ const GROUPS: [&[OptionDef]; 11] = [
     context::ENTRIES,
     upstream::ENTRIES,
     request::ENTRIES,
+    payload::ENTRIES,
 ];
 
 #[expect(clippy::indexing_slicing, reason = "evaluated when compiled: a bad index is no program")]

@@ -8,6 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Value, json_kind};
 use crate::flow::metric::{MAX_METRICS, Metric, Statistic};
 use crate::flow::turn::{MAX_ROWS, TurnRow, TurnTable};
+use crate::reject::RuleList;
 
 /// Names of models and metrics, in characters.
 const NAME_MAX: usize = 256;
@@ -43,6 +44,14 @@ pub(super) fn numbers(json: &Json, above: f64, max: f64) -> Result<Value, String
         other => return Err(json_kind(other).to_owned()),
     }
     Ok(Value::Decimals(numbers))
+}
+
+/// The error names the rule, the node in it, and what is allowed there.
+pub(super) fn reject_rules(json: &Json) -> Result<Value, String> {
+    match json {
+        Json::Null => Ok(Value::RejectRules(RuleList::default())),
+        other => RuleList::parse(other).map(Value::RejectRules).map_err(|error| error.to_string()),
+    }
 }
 
 fn checked(number: f64, above: f64, max: f64) -> Result<f64, String> {

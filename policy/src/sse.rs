@@ -1,0 +1,3 @@
+//! Answers on their way to the client: server-sent events cut into lines and rewritten (payloads.md §5).
+
+pub mod rewrite;
