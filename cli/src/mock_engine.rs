@@ -12,6 +12,7 @@ mod control;
 mod embeddings;
 mod openai;
 mod prefix_cache;
+mod record;
 mod request;
 mod response;
 mod serve;
@@ -51,9 +52,10 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// The part of `--help` that says how a running engine is steered.
 const CONTROL_HELP: &str = "\
 While it runs: POST /_mock/set changes what its body names (ttft_ms, token_gap_ms, tokens, max_model_len, \
-cached_speedup, always_usage, answer_bytes, fail, health: ok|fail|hang) and GET /_mock/settings shows it; POST \
+cached_speedup, always_usage, answer_bytes, fail, health: ok|fail|hang, record) and GET /_mock/settings shows it; POST \
 /_mock/hold keeps answers back until POST /_mock/release; GET /_mock/stats counts requests, tokens and the most that were \
-in flight at once; POST /_mock/reset starts the counts anew, POST /_mock/flush empties the prefix cache.
+in flight at once; GET /_mock/recorded shows the last requests, as many as `record` says (64 MiB at most); POST \
+/_mock/reset starts the counts anew, POST /_mock/flush empties the prefix cache.
 
     curl -d '{\"token_gap_ms\": 80}' http://127.0.0.1:19001/_mock/set
     curl -X POST http://127.0.0.1:19001/_mock/hold

@@ -6,7 +6,7 @@ use router_tests::database::DatabaseKind;
 use router_tests::front_proxy::{FrontProxy, FrontProxyKind};
 use serde_json::Value as Json;
 
-use super::python::Script;
+use super::SCRIPTS;
 
 router_tests::on_both_databases!(nothing_fails_behind_haproxy);
 
@@ -32,7 +32,7 @@ async fn nothing_fails(front: FrontProxyKind, kind: DatabaseKind) -> anyhow::Res
         ("ROUTER_REPLICAS".to_owned(), String::new()),
         ("ROUTER_KEY".to_owned(), secret),
     ];
-    let mut script = Script::start("behind_front_proxy.py", &environment).await?;
+    let mut script = SCRIPTS.start("behind_front_proxy.py", &environment).await?;
     script.until_more(60).await?;
     for (index, engine) in cluster.engines.iter().enumerate() {
         assert!(engine.stats().await?.completed_total > 0, "the control: engine {index} serves");

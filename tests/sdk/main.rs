@@ -1,18 +1,21 @@
 //! The official Python SDKs against the router: what real clients send, and what they make of the answers.
 //!
-//! The packages are installed once, into a virtual environment under `target/`. Each script prints what it checked and ends
+//! Each script prints what it checked and ends
 //! with a code that is not 0 when something was wrong.
 #![cfg(test)]
 
 mod behind_front_proxy;
-mod python;
 
 use router_tests::cluster::Cluster;
 use router_tests::database::DatabaseKind;
+use router_tests::script::Scripts;
 
 router_tests::on_both_databases!(openai_async_with_100_sessions);
 
 router_tests::on_any_database!(openai_sync, openai_errors, anthropic_messages);
+
+const SCRIPTS: Scripts =
+    Scripts { folder: concat!(env!("CARGO_MANIFEST_DIR"), "/sdk"), target: env!("CARGO_TARGET_TMPDIR") };
 
 /// What each script reads from its environment.
 fn addresses(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
@@ -22,7 +25,7 @@ fn addresses(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
 
 async fn openai_sync() -> anyhow::Result<()> {
     let cluster = Cluster::builder(DatabaseKind::Sqlite).engines(2).start().await?;
-    python::run("openai_sync.py", &addresses(&cluster)?).await?;
+    SCRIPTS.run("openai_sync.py", &addresses(&cluster)?).await?;
     cluster.until_in_flight(0).await?;
     cluster.finish()
 }
@@ -31,7 +34,7 @@ async fn openai_async_with_100_sessions(kind: DatabaseKind) -> anyhow::Result<()
     let builder = Cluster::builder(kind).replicas(2).engines(3).engine_args(&["--ttft-ms", "5", "--tokens", "8"]);
     // Room for all at once: a session whose engine is full would move, rightly.
     let cluster = builder.option("max_concurrency", "100").start().await?;
-    python::run("openai_async.py", &addresses(&cluster)?).await?;
+    SCRIPTS.run("openai_async.py", &addresses(&cluster)?).await?;
     assert_eq!(cluster.admin().await?.bindings().await?.len(), 100);
     cluster.until_in_flight(0).await?;
     cluster.finish()
@@ -47,7 +50,7 @@ async fn openai_errors() -> anyhow::Result<()> {
     let mut environment = addresses(&cluster)?;
     environment.push(("ROUTER_KEY".to_owned(), secret));
     environment.push(("MOCK_ENGINE".to_owned(), cluster.engines[0].address().to_string()));
-    python::run("openai_errors.py", &environment).await?;
+    SCRIPTS.run("openai_errors.py", &environment).await?;
     cluster.until_in_flight(0).await?;
     cluster.finish()
 }
@@ -56,7 +59,7 @@ async fn anthropic_messages() -> anyhow::Result<()> {
     let cluster = Cluster::builder(DatabaseKind::Sqlite).engines(2).option("auth", "required").start().await?;
     let mut environment = addresses(&cluster)?;
     environment.push(("ROUTER_KEY".to_owned(), cluster.add_key("sdk").await?));
-    python::run("anthropic_messages.py", &environment).await?;
+    SCRIPTS.run("anthropic_messages.py", &environment).await?;
     cluster.until_in_flight(0).await?;
     cluster.finish()
 }

@@ -28,6 +28,18 @@ pub struct Stats {
     pub prompt_tokens_total: u64,
 }
 
+/// A request as an engine got it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Recorded {
+    /// With its query.
+    pub path: String,
+    /// In their order.
+    pub headers: Vec<(String, String)>,
+    /// Exactly as it came; empty when it was no UTF-8.
+    #[serde(default)]
+    pub body: String,
+}
+
 /// A mock engine process.
 #[derive(Debug)]
 pub struct Engine {
@@ -93,6 +105,23 @@ impl Engine {
     /// When it does not answer.
     pub async fn release(&self) -> anyhow::Result<()> {
         self.control("release", &json!({})).await
+    }
+
+    /// Keeps the last `most` requests as they come in, for [`Engine::recorded`].
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn record(&self, most: usize) -> anyhow::Result<()> {
+        self.set(&json!({"record": most})).await
+    }
+
+    /// The requests that it kept, the oldest first.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn recorded(&self) -> anyhow::Result<Vec<Recorded>> {
+        let answer = self.client.get(self.address, "/_mock/recorded").await?.ok()?;
+        Ok(serde_json::from_slice(&answer.body)?)
     }
 
     async fn control(&self, word: &str, body: &Json) -> anyhow::Result<()> {

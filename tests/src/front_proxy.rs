@@ -27,6 +27,13 @@ pub enum FrontProxyKind {
 #[derive(Debug)]
 pub struct NotInstalled(&'static str);
 
+impl NotInstalled {
+    /// The program of that name is missing.
+    pub fn program(name: &'static str) -> Self {
+        Self(name)
+    }
+}
+
 impl fmt::Display for NotInstalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is not installed (Debian: apt-get install {})", self.0, self.0)

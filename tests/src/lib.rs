@@ -21,6 +21,7 @@ pub mod partition;
 pub mod postgres;
 pub mod process;
 pub mod raw;
+pub mod script;
 pub mod simulation;
 pub mod suite;
 pub mod traffic;

@@ -21,6 +21,7 @@ struct Change {
     fail: Option<FailMode>,
     health: Option<Health>,
     answer_bytes: Option<usize>,
+    record: Option<usize>,
 }
 
 /// Carries out `operation` (the path after `/_mock/`); returns the status and a JSON body.
@@ -28,6 +29,7 @@ pub(crate) fn answer(engine: &Engine, method: &Method, operation: &str, body: &[
     match (method, operation) {
         (&Method::GET, "stats") => json_of(&engine.stats()),
         (&Method::GET, "settings") => json_of(&engine.settings()),
+        (&Method::GET, "recorded") => json_of(&engine.recorded()),
         (&Method::POST, "set") => match set(engine, body) {
             Ok(()) => json_of(&engine.settings()),
             Err(message) => refusal(StatusCode::BAD_REQUEST, &message),
@@ -42,7 +44,7 @@ pub(crate) fn answer(engine: &Engine, method: &Method, operation: &str, body: &[
         }
         (&Method::POST, "hold") => hold(engine, true),
         (&Method::POST, "release") => hold(engine, false),
-        (_, "stats" | "settings" | "set" | "reset" | "flush" | "hold" | "release") => {
+        (_, "stats" | "settings" | "recorded" | "set" | "reset" | "flush" | "hold" | "release") => {
             refusal(StatusCode::METHOD_NOT_ALLOWED, "another method is expected here")
         }
         _ => refusal(StatusCode::NOT_FOUND, "no such control operation"),
@@ -83,6 +85,7 @@ fn set(engine: &Engine, body: &[u8]) -> Result<(), String> {
         settings.always_usage = change.always_usage.unwrap_or(settings.always_usage);
         settings.fail = change.fail.unwrap_or(settings.fail);
         settings.health = change.health.unwrap_or(settings.health);
+        settings.record = change.record.unwrap_or(settings.record);
     });
     Ok(())
 }

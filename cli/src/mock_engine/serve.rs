@@ -120,6 +120,7 @@ async fn counted(
             return Ok(error_response(path, status, "the request body was not read", None, Some(in_flight)));
         }
     };
+    engine.record(head, &body);
     engine.wait_until_released().await;
     // What a test set while the request was held applies to it.
     let settings = &engine.settings();

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::openai;
 use super::prefix_cache::PrefixCache;
+use super::record::Records;
 
 /// How the engine fails on purpose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
@@ -68,6 +69,8 @@ pub(crate) struct Settings {
     pub(crate) always_usage: bool,
     pub(crate) fail: FailMode,
     pub(crate) health: Health,
+    /// How many requests are kept as they came in.
+    pub(crate) record: usize,
     /// The fixed answer of load tests; empty: answer properly.
     #[serde(rename = "answer_bytes", serialize_with = "length")]
     pub(crate) canned: Bytes,
@@ -133,6 +136,7 @@ pub(crate) struct Engine {
     pub(crate) address: SocketAddr,
     settings: Mutex<Settings>,
     cache: Mutex<PrefixCache>,
+    records: Mutex<Records>,
     counters: Counters,
     held: watch::Sender<bool>,
     next_answer: AtomicU64,
@@ -145,6 +149,7 @@ impl Engine {
             address,
             settings: Mutex::new(settings),
             cache: Mutex::new(PrefixCache::new(cache_blocks)),
+            records: Mutex::default(),
             counters: Counters::default(),
             held: watch::Sender::new(false),
             next_answer: AtomicU64::new(1),
@@ -189,6 +194,19 @@ impl Engine {
         cached
     }
 
+    /// Keeps a request as it came in, if told to.
+    pub(crate) fn record(&self, head: &http::request::Parts, body: &Bytes) {
+        let most = lock(&self.settings).record;
+        if most > 0 {
+            lock(&self.records).add(head, body, most);
+        }
+    }
+
+    /// What was kept.
+    pub(crate) fn recorded(&self) -> serde_json::Value {
+        lock(&self.records).to_json()
+    }
+
     /// Empties the prefix cache.
     pub(crate) fn flush_cache(&self) {
         lock(&self.cache).clear();
@@ -228,8 +246,9 @@ impl Engine {
         }
     }
 
-    /// Starts the counts again; what is in flight stays counted.
+    /// Starts the counts again; what is in flight stays counted. Kept requests are forgotten.
     pub(crate) fn reset(&self) {
+        lock(&self.records).clear();
         let counters = &self.counters;
         for counter in [
             &counters.requests,
