@@ -13,7 +13,7 @@ const MAX_ADDED: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Edits<'t> {
     text: &'t str,
-    edits: Vec<Edit>,
+    list: Vec<Edit>,
     added: usize,
 }
 
@@ -44,11 +44,11 @@ pub(super) struct TooLong;
 
 impl<'t> Edits<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, edits: Vec::new(), added: 0 }
+        Self { text, list: Vec::new(), added: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.edits.is_empty()
+        self.list.is_empty()
     }
 
     /// Whether too much is added already: further edits are for nothing.
@@ -86,7 +86,7 @@ impl<'t> Edits<'t> {
 
     fn push(&mut self, edit: Edit) {
         if !self.is_too_long() {
-            self.edits.push(edit);
+            self.list.push(edit);
         }
     }
 
@@ -96,7 +96,7 @@ impl<'t> Edits<'t> {
             return Err(TooLong);
         }
         // Stable: of two at one place the first comes first. Each transform's edits are in order, so this is a merge.
-        self.edits.sort_by_key(|edit| edit.range.start);
+        self.list.sort_by_key(|edit| edit.range.start);
         let mut out = String::with_capacity(self.text.len() + self.added);
         self.write(0..self.text.len(), &mut out);
         Ok(out)
@@ -104,9 +104,9 @@ impl<'t> Edits<'t> {
 
     /// Writes a part of the text with the edits inside it.
     fn write(&self, part: Range<usize>, out: &mut String) {
-        let first = self.edits.partition_point(|edit| edit.range.start < part.start);
+        let first = self.list.partition_point(|edit| edit.range.start < part.start);
         let mut at = part.start;
-        for edit in self.edits.get(first..).unwrap_or_default() {
+        for edit in self.list.get(first..).unwrap_or_default() {
             if edit.range.end > part.end {
                 break;
             }

@@ -3,6 +3,7 @@
 mod cch_strip;
 mod include_usage;
 mod kimi_normalize;
+mod look;
 mod string_fields;
 mod system_hoist;
 mod top_level;
@@ -76,7 +77,7 @@ impl Transforms {
         self.try_apply(body).unwrap_or_default()
     }
 
-    fn try_apply(&self, body: &[u8]) -> Option<(Option<Vec<u8>>, Changes)> {
+    fn try_apply(self, body: &[u8]) -> Option<(Option<Vec<u8>>, Changes)> {
         let on = self.that_may_apply(body)?;
         let top = TopLevel::read(body)?;
         let mut edits = Edits::new(top.text);
@@ -97,7 +98,7 @@ impl Transforms {
     }
 
     /// Those whose words the body holds: a look for a word costs next to nothing beside a parse.
-    fn that_may_apply(&self, body: &[u8]) -> Option<Self> {
+    fn that_may_apply(self, body: &[u8]) -> Option<Self> {
         let has_escapes = OnceCell::new();
         let holds = |word: &str| memmem::find(body, word.as_bytes()).is_some();
         // A JSON string may write any letter of the word as an escape, and they all start alike.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::KimiStrategy;
+use super::look::Look;
 use super::string_fields::StringFields;
 use super::top_level::TopLevel;
 use crate::body::edit::Edits;
@@ -58,8 +59,9 @@ fn calls<'t>(top: &TopLevel<'t>) -> Vec<Call<'t>> {
     let mut calls = Vec::new();
     let mut position = 0;
     let Some(messages) = top.messages else { return calls };
+    let look = Look::new("tool_calls");
     peek::each_item(messages, |message| {
-        let list = peek::field(message, "tool_calls");
+        let list = if look.may_find(message.get()) { peek::field(message, "tool_calls") } else { None };
         list.and_then(|list| {
             peek::each_item(list, |entry| {
                 if entry.get().starts_with('{') {

@@ -3,6 +3,7 @@
 
 use serde_json::value::RawValue;
 
+use super::look::Look;
 use super::top_level::{TopLevel, is_empty};
 use crate::body::edit::{Edits, Piece};
 use crate::body::peek;
@@ -16,7 +17,9 @@ pub(super) fn edit(top: &TopLevel<'_>, edits: &mut Edits<'_>) -> u64 {
     let mut run = Run::default();
     let mut blocks = Blocks::default();
     let mut moved = 0;
-    let is_list = peek::each_item(messages, |message| match system_content(message) {
+    let look = Look::new("\"system\"");
+    let content = |message| if look.may_find(RawValue::get(message)) { system_content(message) } else { None };
+    let is_list = peek::each_item(messages, |message| match content(message) {
         Some(content) => {
             moved += 1;
             run.is_removed(top, message);
