@@ -1,6 +1,6 @@
 //! What is read of bodies and changed in them, and what the router itself answers.
 
-mod edit;
+pub(crate) mod edit;
 pub mod models;
 pub mod peek;
 pub mod transform;

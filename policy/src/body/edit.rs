@@ -11,7 +11,7 @@ const MAX_ADDED: usize = 64 << 10;
 /// Edits of one text, in any order. Those inside the range of another that starts before them are part of what it moves, or
 /// fall away with it; otherwise they do not overlap.
 #[derive(Debug)]
-pub(super) struct Edits<'t> {
+pub(crate) struct Edits<'t> {
     text: &'t str,
     list: Vec<Edit>,
     added: usize,
@@ -40,14 +40,14 @@ pub(super) enum Piece {
 
 /// More would be added than [`MAX_ADDED`] allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 impl<'t> Edits<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
+    pub(crate) fn new(text: &'t str) -> Self {
         Self { text, list: Vec::new(), added: 0 }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
@@ -57,7 +57,7 @@ impl<'t> Edits<'t> {
     }
 
     /// Takes a part out.
-    pub(super) fn remove(&mut self, range: Range<usize>) {
+    pub(crate) fn remove(&mut self, range: Range<usize>) {
         self.replace(range, "");
     }
 
@@ -67,7 +67,7 @@ impl<'t> Edits<'t> {
     }
 
     /// Replaces a part by words.
-    pub(super) fn replace(&mut self, range: Range<usize>, new: impl Into<Cow<'static, str>>) {
+    pub(crate) fn replace(&mut self, range: Range<usize>, new: impl Into<Cow<'static, str>>) {
         let new = new.into();
         self.added = self.added.saturating_add(new.len());
         self.push(Edit { range, with: With::One(new) });
@@ -91,7 +91,7 @@ impl<'t> Edits<'t> {
     }
 
     /// The text with all edits.
-    pub(super) fn apply(mut self) -> Result<String, TooLong> {
+    pub(crate) fn apply(mut self) -> Result<String, TooLong> {
         if self.is_too_long() {
             return Err(TooLong);
         }
@@ -128,7 +128,7 @@ impl<'t> Edits<'t> {
 }
 
 /// Where a part stands in the text that it was borrowed from; an empty range at the end if it was not.
-pub(super) fn place(text: &str, part: &str) -> Range<usize> {
+pub(crate) fn place(text: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr().addr().wrapping_sub(text.as_ptr().addr());
     let end = start.wrapping_add(part.len());
     if start <= end && end <= text.len() { start..end } else { text.len()..text.len() }

@@ -5,35 +5,17 @@
 //! escape no letters.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Deserializer;
 use serde_json::value::RawValue;
 
+use crate::body::edit::{Edits, place};
+
 /// Fields of an object, or items of a list, that are looked at. With more than that, nothing in it is changed: memory is
 /// bounded, and no engine answers so.
 const PARTS_MAX: usize = 1 << 16;
-
-/// A place in a text, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    start: usize,
-    end: usize,
-}
-
-impl Span {
-    /// Of a part that lies in the text.
-    fn of(part: &str, text: &str) -> Option<Self> {
-        let start = part.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
-        let end = start + part.len();
-        (end <= text.len()).then_some(Self { start, end })
-    }
-
-    /// What stands there.
-    pub(super) fn text(self, text: &str) -> &str {
-        text.get(self.start..self.end).unwrap_or_default()
-    }
-}
 
 /// What is to be done with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,11 +25,11 @@ enum Fate {
     Renamed(&'static str),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Field {
     /// With its quotes.
-    key: Span,
-    value: Span,
+    key: Range<usize>,
+    value: Range<usize>,
     fate: Fate,
 }
 
@@ -70,12 +52,12 @@ pub(super) struct Object<'a> {
 impl<'a> Object<'a> {
     /// The text as an object, with nothing around it but spaces. `None` when it is none.
     pub(super) fn read(text: &'a str) -> Option<Self> {
-        Self::read_at(text, Span { start: 0, end: text.len() })
+        Self::read_at(text, &(0..text.len()))
     }
 
     /// What stands at a place of the text, as an object.
-    pub(super) fn read_at(text: &'a str, at: Span) -> Option<Self> {
-        let part = at.text(text);
+    pub(super) fn read_at(text: &'a str, at: &Range<usize>) -> Option<Self> {
+        let part = text.get(at.clone())?;
         if !part.trim_ascii_start().starts_with('{') {
             return None;
         }
@@ -86,8 +68,7 @@ impl<'a> Object<'a> {
     }
 
     fn name(&self, field: &Field) -> &'a str {
-        let key = field.key.text(self.text);
-        key.get(1..key.len().saturating_sub(1)).unwrap_or_default()
+        self.text.get(unquoted(&field.key)).unwrap_or_default()
     }
 
     fn last(&self, name: &str) -> Option<usize> {
@@ -95,14 +76,14 @@ impl<'a> Object<'a> {
     }
 
     /// The value of a field.
-    pub(super) fn value(&self, name: &str) -> Option<Span> {
+    pub(super) fn value(&self, name: &str) -> Option<Range<usize>> {
         let last = self.last(name)?;
-        self.fields.get(last).map(|field| field.value)
+        self.fields.get(last).map(|field| field.value.clone())
     }
 
     /// [`Object::value`], as its text.
     pub(super) fn value_text(&self, name: &str) -> Option<&'a str> {
-        self.value(name).map(|value| value.text(self.text))
+        self.text.get(self.value(name)?)
     }
 
     /// Takes fields out.
@@ -145,22 +126,21 @@ impl<'a> Object<'a> {
 
     /// Notes what is to be done to the text. A field goes with one comma: the one before it, unless nothing that stays stands
     /// before it.
-    pub(super) fn finish(self, edits: &mut Edits) {
+    pub(super) fn finish(self, edits: &mut Edits<'_>) {
         let mut some_stays = false;
         let mut before_end = 0;
-        for (at, field) in self.fields.iter().enumerate() {
+        let mut fields = self.fields.iter().peekable();
+        while let Some(field) = fields.next() {
             match field.fate {
                 Fate::Stays => some_stays = true,
                 Fate::Renamed(to) => {
                     some_stays = true;
-                    let Span { start, end } = field.key;
-                    edits.replace(Span { start: start + 1, end: end.saturating_sub(1) }, to);
+                    edits.replace(unquoted(&field.key), to);
                 }
-                Fate::Goes if some_stays => edits.replace(Span { start: before_end, end: field.value.end }, ""),
+                Fate::Goes if some_stays => edits.remove(before_end..field.value.end),
                 Fate::Goes => {
-                    let next = self.fields.get(at + 1);
-                    let end = next.map_or(field.value.end, |next| next.key.start);
-                    edits.replace(Span { start: field.key.start, end }, "");
+                    let end = fields.peek().map_or(field.value.end, |next| next.key.start);
+                    edits.remove(field.key.start..end);
                 }
             }
             before_end = field.value.end;
@@ -168,41 +148,17 @@ impl<'a> Object<'a> {
     }
 }
 
+fn unquoted(key: &Range<usize>) -> Range<usize> {
+    key.start + 1..key.end.saturating_sub(1)
+}
+
 /// The items of a list that stands at a place of the text; none when it is no list.
-pub(super) fn items(text: &str, at: Span) -> Vec<Span> {
-    let part = at.text(text);
+pub(super) fn items(text: &str, at: Range<usize>) -> Vec<Range<usize>> {
+    let part = text.get(at).unwrap_or_default();
     if !part.starts_with('[') {
         return Vec::new();
     }
     Deserializer::from_str(part).deserialize_seq(ItemsOf(text)).unwrap_or_default()
-}
-
-/// Replacements in a text, of places that don't overlap.
-#[derive(Debug, Default)]
-pub(super) struct Edits(Vec<(Span, &'static str)>);
-
-impl Edits {
-    fn replace(&mut self, at: Span, by: &'static str) {
-        self.0.push((at, by));
-    }
-
-    /// The edited text. `None`: there is nothing to edit.
-    pub(super) fn apply(mut self, text: &str) -> Option<String> {
-        if self.0.is_empty() {
-            return None;
-        }
-        self.0.sort_unstable_by_key(|(at, _)| at.start);
-        let more: usize = self.0.iter().map(|(_, by)| by.len()).sum();
-        let mut edited = String::with_capacity(text.len() + more);
-        let mut done = 0;
-        for (at, by) in self.0 {
-            edited.push_str(text.get(done..at.start)?);
-            edited.push_str(by);
-            done = at.end;
-        }
-        edited.push_str(text.get(done..)?);
-        Some(edited)
-    }
 }
 
 /// Reads fields of an object in this text.
@@ -218,11 +174,10 @@ impl<'de> Visitor<'de> for FieldsOf<'de> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<Field>, A::Error> {
         let mut fields = Vec::new();
         while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
-            let places = Span::of(key.get(), self.0).zip(Span::of(value.get(), self.0));
-            let (key, value) = places.ok_or_else(|| A::Error::custom("not in the text"))?;
             if fields.len() == PARTS_MAX {
                 return Err(A::Error::custom("too many fields"));
             }
+            let (key, value) = (place(self.0, key.get()), place(self.0, value.get()));
             fields.push(Field { key, value, fate: Fate::Stays });
         }
         Ok(fields)
@@ -233,17 +188,17 @@ impl<'de> Visitor<'de> for FieldsOf<'de> {
 struct ItemsOf<'de>(&'de str);
 
 impl<'de> Visitor<'de> for ItemsOf<'de> {
-    type Value = Vec<Span>;
+    type Value = Vec<Range<usize>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Span>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Range<usize>>, A::Error> {
         let mut items = Vec::new();
         while items.len() < PARTS_MAX {
             let Some(item) = seq.next_element::<&RawValue>()? else { return Ok(items) };
-            items.push(Span::of(item.get(), self.0).ok_or_else(|| A::Error::custom("not in the text"))?);
+            items.push(place(self.0, item.get()));
         }
         match seq.next_element::<IgnoredAny>()? {
             None => Ok(items),
@@ -259,9 +214,9 @@ mod tests {
     fn edited(text: &str, edit: impl FnOnce(&mut Object<'_>)) -> String {
         let mut object = Object::read(text).unwrap();
         edit(&mut object);
-        let mut edits = Edits::default();
+        let mut edits = Edits::new(text);
         object.finish(&mut edits);
-        edits.apply(text).unwrap_or_else(|| format!("unchanged {text}"))
+        if edits.is_empty() { format!("unchanged {text}") } else { edits.apply().unwrap() }
     }
 
     #[test]
@@ -317,7 +272,7 @@ mod tests {
         assert!(Object::read(&object(PARTS_MAX)).is_some());
         assert!(Object::read(&object(PARTS_MAX + 1)).is_none());
         let list = |items: usize| format!("[0{}]", ",0".repeat(items - 1));
-        let count = |text: &str| items(text, Span { start: 0, end: text.len() }).len();
+        let count = |text: &str| items(text, 0..text.len()).len();
         assert_eq!((count(&list(PARTS_MAX)), count(&list(PARTS_MAX + 1))), (PARTS_MAX, 0));
         assert_eq!((count("[]"), count("{}"), count("[[1,2],3]")), (0, 0, 2));
         // Depth costs no stack.

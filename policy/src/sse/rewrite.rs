@@ -14,7 +14,7 @@ mod tests;
 
 use self::events::Events;
 use self::whole::Whole;
-use super::object::Edits;
+use crate::body::edit::Edits;
 
 /// A way to rewrite answers.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct Handler {
     /// Names of fields, in groups. Where none of them stands, nothing is to be changed, and nothing is parsed.
     looks_for: &'static [&'static [&'static str]],
     /// Notes what is to be changed in one JSON text, a frame or a whole answer.
-    edit: fn(&str, &mut Edits),
+    edit: fn(&str, &mut Edits<'_>),
 }
 
 /// Every handler: a new one is its file and a line here.
@@ -55,10 +55,10 @@ impl Handler {
         if !self.concerns(text) {
             return None;
         }
-        let text = std::str::from_utf8(text).ok()?;
-        let mut edits = Edits::default();
+        let text = simdutf8::basic::from_utf8(text).ok()?;
+        let mut edits = Edits::new(text);
         (self.edit)(text, &mut edits);
-        edits.apply(text)
+        if edits.is_empty() { None } else { edits.apply().ok() }
     }
 
     /// Whether one of the names stands between two quotes that follow each other, as each field's name does.

@@ -10,7 +10,7 @@ pub(super) fn is_usage_frame(payload: &[u8]) -> bool {
     if memmem::find(payload, b"\"usage\"").is_none() {
         return false;
     }
-    let Some(frame) = std::str::from_utf8(payload).ok().and_then(Object::read) else { return false };
+    let Some(frame) = simdutf8::basic::from_utf8(payload).ok().and_then(Object::read) else { return false };
     let choices = frame.value_text("choices").unwrap_or_default();
     let has_no_choice = choices
         .strip_prefix('[')

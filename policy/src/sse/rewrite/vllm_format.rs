@@ -1,7 +1,10 @@
 //! `vllm_format`: vLLM's answers as other engines and the clients' libraries have them (payloads.md §5.4).
 
+use std::ops::Range;
+
 use super::Handler;
-use crate::sse::object::{Edits, Object, Span, Winner, items};
+use crate::body::edit::Edits;
+use crate::sse::object::{Object, Winner, items};
 
 /// Of the whole answer.
 const NULLS: &[&str] = &["prompt_logprobs", "prompt_token_ids", "prompt_text", "metrics", "logprobs", "token_ids"];
@@ -26,14 +29,15 @@ pub(super) const HANDLER: Handler = Handler {
     edit,
 };
 
-fn edit(text: &str, edits: &mut Edits) {
+fn edit(text: &str, edits: &mut Edits<'_>) {
     let Some(mut top) = Object::read(text) else { return };
-    let Some(choices) = top.value("choices").filter(|choices| choices.text(text).starts_with(['[', '{'])) else {
+    let Some(choices) = top.value("choices") else { return };
+    if !text.get(choices.clone()).is_some_and(|choices| choices.starts_with(['[', '{'])) {
         return;
-    };
+    }
     top.drop_nulls(NULLS);
     top.drop_all(DROPPED);
-    let inner = |object: &Object<'_>, name| object.value(name).and_then(|at| Object::read_at(text, at));
+    let inner = |object: &Object<'_>, name| Object::read_at(text, &object.value(name)?);
     if let Some(mut details) = inner(&top, "usage").and_then(|usage| inner(&usage, "prompt_tokens_details")) {
         details.drop_nulls(DETAILS_NULLS);
         details.rename(CREATED, WRITTEN, Winner::Existing);
@@ -41,14 +45,14 @@ fn edit(text: &str, edits: &mut Edits) {
     }
     top.finish(edits);
     for choice in items(text, choices) {
-        edit_choice(text, choice, edits);
+        edit_choice(text, &choice, edits);
     }
 }
 
-fn edit_choice(text: &str, at: Span, edits: &mut Edits) {
+fn edit_choice(text: &str, at: &Range<usize>, edits: &mut Edits<'_>) {
     let Some(mut choice) = Object::read_at(text, at) else { return };
     for (name, nulls) in [("delta", &[][..]), ("message", MESSAGE_NULLS)] {
-        let part = choice.value(name).and_then(|at| Object::read_at(text, at));
+        let part = choice.value(name).and_then(|at| Object::read_at(text, &at));
         if let Some(mut part) = part {
             part.drop_nulls(nulls);
             part.rename(REASONING, REASONING_CONTENT, Winner::Renamed);
