@@ -143,7 +143,10 @@ fn work_is_in_proportion_to_the_length() {
     };
     for (number, (small, large)) in made_to_hurt(SMALL).iter().zip(made_to_hurt(SMALL * 16)).enumerate() {
         assert!(is_json(small.as_bytes()), "number {number} is what it should be");
-        let ratios: Vec<f64> = (0..8).map(|_| time(&large, 1).as_secs_f64() / time(small, 16).as_secs_f64()).collect();
-        assert!(ratios.iter().any(|ratio| *ratio < 4.0), "number {number}: {ratios:?}");
+        let mut ratios: Vec<f64> = Vec::new();
+        while ratios.len() < 8 && ratios.last().is_none_or(|ratio| *ratio >= 4.0) {
+            ratios.push(time(&large, 1).as_secs_f64() / time(small, 16).as_secs_f64());
+        }
+        assert!(ratios.last().is_some_and(|ratio| *ratio < 4.0), "number {number}: {ratios:?}");
     }
 }
