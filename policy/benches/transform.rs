@@ -1,5 +1,7 @@
 //! What each request transform costs on a body of 100 KiB: when it changes something, and when there is nothing to do.
 
+use std::fmt::Write;
+
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use router_policy::body::transform::{KimiStrategy, Transforms};
@@ -46,7 +48,8 @@ fn kimi_normalize(bencher: Bencher<'_, '_>, strategy: &str) {
     let mut calls = String::new();
     for turn in 0..50 {
         let function = r#"{"name":"read_file","arguments":"{\"path\":\"/srv/app/main.rs\"}"}"#;
-        calls += &format!(
+        let _ = write!(
+            calls,
             r#"{{"role":"assistant","tool_calls":[{{"id":"call_{turn}","type":"function","function":{function}}}]}},
             {{"role":"tool","tool_call_id":"call_{turn}","content":"fn main() {{}}"}},"#
         );

@@ -34,7 +34,8 @@ enum With {
 pub(super) enum Piece {
     /// These words; made by [`Edits::words`].
     New(&'static str),
-    /// What stands there in the text, with the edits inside it. Each place is moved once at most.
+    /// What stands there in the text, with the edits inside it. It stands inside the range of an edit that starts before
+    /// it, and is moved once.
     Moved(Range<usize>),
 }
 
@@ -45,10 +46,6 @@ pub(crate) struct TooLong;
 impl<'t> Edits<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         Self { text, list: Vec::new(), added: 0 }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
     }
 
     /// Whether too much is added already: further edits are for nothing.
@@ -90,16 +87,19 @@ impl<'t> Edits<'t> {
         }
     }
 
-    /// The text with all edits.
-    pub(crate) fn apply(mut self) -> Result<String, TooLong> {
+    /// The text with all edits; `None` when there are none.
+    pub(crate) fn apply(mut self) -> Result<Option<String>, TooLong> {
         if self.is_too_long() {
             return Err(TooLong);
+        }
+        if self.list.is_empty() {
+            return Ok(None);
         }
         // Stable: of two at one place the first comes first. Each transform's edits are in order, so this is a merge.
         self.list.sort_by_key(|edit| edit.range.start);
         let mut out = String::with_capacity(self.text.len() + self.added);
         self.write(0..self.text.len(), &mut out);
-        Ok(out)
+        Ok(Some(out))
     }
 
     /// Writes a part of the text with the edits inside it.

@@ -93,8 +93,8 @@ impl Transforms {
             hoisted,
             usage_not_possible: usage == include_usage::Outcome::NotPossible,
         };
-        let edited = if edits.is_empty() { None } else { Some(edits.apply().ok()?.into_bytes()) };
-        Some((edited, changes))
+        let edited = edits.apply().ok()?;
+        Some((edited.map(String::into_bytes), changes))
     }
 
     /// Those whose words the body holds: a look for a word costs next to nothing beside a parse.
@@ -115,3 +115,7 @@ impl Transforms {
 
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod properties;

@@ -216,7 +216,7 @@ mod tests {
         edit(&mut object);
         let mut edits = Edits::new(text);
         object.finish(&mut edits);
-        if edits.is_empty() { format!("unchanged {text}") } else { edits.apply().unwrap() }
+        edits.apply().unwrap().unwrap_or_else(|| format!("unchanged {text}"))
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Handler {
         let text = simdutf8::basic::from_utf8(text).ok()?;
         let mut edits = Edits::new(text);
         (self.edit)(text, &mut edits);
-        if edits.is_empty() { None } else { edits.apply().ok() }
+        edits.apply().ok().flatten()
     }
 
     /// Whether one of the names stands between two quotes that follow each other, as each field's name does.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const ALL: Transforms =
+pub(super) const ALL: Transforms =
     Transforms { cch_strip: true, kimi_normalize: Some(KimiStrategy::Rerank), include_usage: true, system_hoist: true };
 const CCH: Transforms = Transforms { cch_strip: true, ..NONE };
 const KIMI: Transforms = Transforms { kimi_normalize: Some(KimiStrategy::Rerank), ..NONE };
@@ -257,6 +257,14 @@ fn what_system_messages_hold_and_where_it_goes() {
     ] {
         assert_eq!(unchanged(HOIST, &body), Changes::default());
     }
+}
+
+/// Both edits stand at the end.
+#[test]
+fn a_system_that_is_the_last_field_and_an_ask_for_usage() {
+    let body = r#"{"stream":true,"messages":[{"role":"system","content":"B"}],"system":"A"}"#;
+    let expected = r#"{"stream":true,"messages":[],"system":[{"type":"text","text":"A"},{"type":"text","text":"B"}],"stream_options":{"include_usage":true}}"#;
+    changed(ALL, body, expected);
 }
 
 /// Of §3: cch, kimi, usage, hoist, one after the other.

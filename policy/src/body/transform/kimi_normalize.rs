@@ -145,3 +145,7 @@ fn new_ids(calls: Vec<Call<'_>>, strategy: KimiStrategy) -> HashMap<Cow<'_, str>
     }
     ids
 }
+
+#[cfg(test)]
+#[path = "kimi_normalize/tests.rs"]
+mod tests;

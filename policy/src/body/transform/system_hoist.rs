@@ -134,12 +134,12 @@ fn append(top: &TopLevel<'_>, blocks: Blocks, edits: &mut Edits<'_>) {
     let place = top.place(system);
     match system.get().as_bytes().first() {
         Some(b'"') => {
-            let start = vec![edits.words("["), edits.words(BLOCK_START)];
-            edits.rearrange(place.start..place.start, start);
-            let mut end = vec![edits.words(BLOCK_END)];
+            // The quotes are replaced, not what is put beside them: another edit may put something in right after.
+            edits.replace(place.start..place.start + 1, r#"[{"type":"text","text":""#);
+            let mut end = vec![edits.words(r#""}"#)];
             end.extend(blocks.0);
             end.push(edits.words("]"));
-            edits.rearrange(place.end..place.end, end);
+            edits.rearrange(place.end.saturating_sub(1)..place.end, end);
         }
         Some(b'[') if blocks.0.is_empty() => {}
         Some(b'[') => {
