@@ -9,10 +9,12 @@
 //! | `server` | sockets, admin port, shutdown |
 //! | `request` | one request as a list of steps |
 //! | `upstream` | backends: connections, headers, the streaming body |
+//! | `bodylog` | what clients sent and were answered, for a collector |
 //! | `coordinate` | the control plane link: leases |
 //! | `snapshot` | what is known without asking |
 //! | `metrics` | every metric |
 
+pub mod bodylog;
 pub mod config;
 mod coordinate;
 mod metrics;

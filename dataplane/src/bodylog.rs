@@ -1,0 +1,10 @@
+//! The body log: what clients sent and were answered, kept by a collector outside the replicas (payloads.md §6, §7). Bodies
+//! go from a replica to the collector and nowhere else.
+//!
+//! | module | is |
+//! | --- | --- |
+//! | `frame` | one record on the wire; both sides use it |
+//! | `zone` | times with their offset; both sides use it |
+
+pub(crate) mod frame;
+pub(crate) mod zone;
