@@ -6,6 +6,7 @@ mod affinity;
 mod backend;
 mod client;
 mod control;
+mod counts;
 mod hashing;
 mod limits;
 mod link;
