@@ -121,7 +121,6 @@ impl PayloadCounts {
     }
 
     /// The body log's sender has taken a frame.
-    #[allow(dead_code, reason = "called by the body log's sender")]
     pub(crate) fn body_log_written(&self, unix_ms: u64) {
         self.add(PayloadCount::BodyLogWritten, 1);
         self.body_log_last.fetch_max(unix_ms, Ordering::Relaxed);
