@@ -4,6 +4,7 @@
 mod admission;
 mod affinity;
 mod backend;
+mod bodylog;
 mod client;
 mod control;
 mod counts;
