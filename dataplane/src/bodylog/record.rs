@@ -191,9 +191,7 @@ impl Record {
             return;
         }
         let Finished { facts, response, share, .. } = &mut **filled;
-        let before = response.cost();
-        response.push(chunk);
-        let more = response.cost() - before;
+        let more = response.push(chunk);
         if facts.first_chunk.is_none() {
             facts.first_chunk = Some(facts.started.elapsed());
         }
