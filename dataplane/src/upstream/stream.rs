@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 use super::client::{Conn, Pool};
 use super::rewrite::Rewriting;
 use super::sample::Sampler;
+use crate::bodylog::record::Record;
 use crate::coordinate::Lease;
 use crate::coordinate::lease::Outcome;
 use crate::request::tally::Tally;
@@ -77,6 +78,8 @@ pub(crate) struct Parts {
     pub(crate) silence: Silence,
     pub(crate) tally: Tally,
     pub(crate) sampler: Option<Sampler>,
+    /// For the body log; goes there when it is dropped.
+    pub(crate) record: Option<Record>,
     /// `None`: the client is sent what the backend sends.
     pub(crate) rewriting: Option<Box<Rewriting>>,
     /// [`Outcome::Complete`], or what a backend's error that is passed on counts as.
@@ -106,6 +109,7 @@ struct Open {
     lease: Option<Lease>,
     tally: Tally,
     sampler: Option<Sampler>,
+    record: Option<Record>,
     outcome: Outcome,
 }
 
@@ -141,6 +145,7 @@ impl UpstreamBody {
                 lease: parts.lease,
                 tally: parts.tally,
                 sampler: parts.sampler,
+                record: parts.record,
                 outcome: parts.outcome,
             }),
             pool: parts.pool,
@@ -170,6 +175,9 @@ impl UpstreamBody {
                     lease.used(sample.usage);
                 }
                 lease.end(open.outcome);
+            }
+            if let Some(record) = &mut open.record {
+                record.is_whole();
             }
             self.pool.give(open.conn, cx);
             if let (Some(sample), Some((ttft, decode))) = (sample, times) {
@@ -215,6 +223,9 @@ impl UpstreamBody {
         if let Some(open) = &mut self.open {
             if self.first_byte.is_none() && !chunk.is_empty() {
                 self.first_byte = Some(open.first_byte());
+            }
+            if let Some(record) = &mut open.record {
+                record.saw(chunk);
             }
             if let Some(sampler) = &mut open.sampler {
                 sampler.saw(chunk);
