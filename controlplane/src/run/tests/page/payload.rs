@@ -32,8 +32,8 @@ fn all_counts() -> v1::Counted {
         "bodylog_dropped",
         "bodylog_errors",
     ];
-    let named: Vec<(&str, u64)> = names.into_iter().zip([40, 10, 31, 32, 33, 34, 35, 36, 37, 38]).collect();
-    counts(&named, &[("big", 3), ("rule2", 4), ("unknown", 5)], 1_700_000_000_123)
+    let all: Vec<(&str, u64)> = names.into_iter().zip([40, 10, 31, 32, 33, 34, 35, 36, 37, 38]).collect();
+    counts(&all, &[("big", 3), ("rule2", 4), ("unknown", 5)], 1_700_000_000_123)
 }
 
 fn count(still: &Still, counted: &v1::Counted) {
