@@ -17,6 +17,7 @@ mod proxying;
 mod refusals;
 mod replica;
 mod retries;
+mod rules;
 mod sampling;
 mod shutdown;
 mod streaming;

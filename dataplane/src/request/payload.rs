@@ -23,7 +23,7 @@ pub(crate) struct Rejected {
     pub(crate) route: String,
 }
 
-/// Asks the route's rules; they see the client's own bytes.
+/// Asks the route's rules; they see the client's own bytes, and only those that are JSON.
 pub(super) fn check_rules(route: &RouteEntry, path: &str, body: &[u8]) -> Result<(), Error> {
     let payload = &route.options.payload;
     if !route.rejects || NEVER_REFUSED.contains(&path) {
