@@ -22,8 +22,6 @@ pub use self::explain::{Explanation, NodeResult, RuleResult, Test};
 pub use self::node::Op;
 pub use self::rule::{Rule, RuleList};
 
-pub mod condition;
-
 /// What the patterns of `match` are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MatchSyntax {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use router_policy::flow::UnixMs;
 use router_policy::payload_count::PayloadCount;
+use router_policy::reject::Rule;
 use router_policy::toggle::page::{PageChange, switch_of_page};
 use router_policy::toggle::{Limit, Switch};
 use serde_json::{Map, Value as Json, json};
@@ -146,12 +147,12 @@ fn cch_strip(seen: &RouteSeen) -> Answer {
 
 fn reject_rules(seen: &RouteSeen) -> Answer {
     let rules = seen.spec.rules();
-    let rule = |rule: &router_policy::reject::condition::RuleText| {
+    let rule = |rule: &Rule| {
         object([
-            ("name", Some(json!(rule.name))),
-            ("status", rule.status.map(Json::from)),
-            ("cond", Some(json!(rule.condition))),
-            ("hits", Some(json!(seen.payload.rule_hits(&rule.name).unwrap_or(0)))),
+            ("name", Some(json!(rule.name()))),
+            ("status", rule.status().map(Json::from)),
+            ("cond", Some(json!(rule.condition()))),
+            ("hits", Some(json!(seen.payload.rule_hits(rule.name()).unwrap_or(0)))),
         ])
     };
     with_switch(of(seen).with("ok", true), seen, Switch::RejectRules)

@@ -19,7 +19,7 @@ pub(super) struct PayloadState {
 impl PayloadState {
     /// Takes a route's new document: what was counted of rules that have gone is forgotten.
     pub(super) fn install(&mut self, spec: &RouteSpec) {
-        self.is_dirty |= self.totals.set_rules(spec.rules().into_iter().map(|rule| rule.name));
+        self.is_dirty |= self.totals.set_rules(spec.rules().iter().map(|rule| rule.name().to_owned()));
     }
 
     /// Clears the sum of refusals by rules.
