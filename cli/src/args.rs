@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use router_policy::ids::RouteName;
 use router_policy::option::kind::parse_duration;
-use router_policy::route::validate::parse_option;
+use router_policy::route::validate::parse_option_each;
 use router_proto::v1;
 
 use crate::command;
@@ -183,9 +183,9 @@ pub(crate) struct Assignment {
 /// Reads `OPTION=VALUE`.
 pub(crate) fn assignment(text: &str) -> Result<Assignment, String> {
     let (option, value) = text.split_once('=').ok_or("OPTION=VALUE expected")?;
-    match parse_option(option, &serde_json::Value::String(value.to_owned())) {
+    match parse_option_each(option, &serde_json::Value::String(value.to_owned())) {
         Ok(_) => Ok(Assignment { option: option.to_owned(), value: value.to_owned() }),
-        Err(problem) => Err(format!("{option}: {problem}")),
+        Err(complaints) => Err(complaints.to_string()),
     }
 }
 

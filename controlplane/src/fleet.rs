@@ -98,7 +98,7 @@ pub struct Fleet {
     publishing: Mutex<()>,
     /// Rows of toggles that are set for a time. Written with the specs held, as the database is.
     timed_rows: Mutex<toggle::TimedRows>,
-    /// Held from the reading of pools' flow control to the end of its writing.
+    /// Held from the reading of pools' flow control and payload counts to the end of their writing.
     storing_flows: tokio::sync::Mutex<()>,
     streams: std::sync::atomic::AtomicU64,
     shutdown: CancellationToken,

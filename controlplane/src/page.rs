@@ -15,6 +15,7 @@ mod latency;
 mod limit;
 mod metrics;
 mod options;
+mod payload;
 mod refusals;
 mod session;
 
@@ -30,21 +31,34 @@ use answer::Answer;
 const CHANGES_ONLY_FROM: &str = "changes are taken from loopback only: by POST, on the admin port of a replica on this machine, \
                                  by its address or localhost, and through no proxy";
 
+/// Why a page that is about a request's body alone has no answer here.
+const ONLY_A_REPLICA: &str = "a replica answers this itself, for a route that it knows";
+
 /// Every page, as an unknown one is answered.
-const PAGES: [&str; 20] = [
+const PAGES: [&str; 30] = [
     "_429_status",
     "_active_conns",
     "_active_conns_set",
+    "_bodylog_status",
+    "_bodylog_toggle",
+    "_cch_strip_status",
+    "_cch_strip_toggle",
+    "_cch_test",
     "_cluster_avg",
     "_health_status",
+    "_include_usage_toggle",
+    "_kimi_normalize_toggle",
     "_rate_limit_status",
     "_rate_limit_toggle",
+    "_reject_rules_status",
+    "_reject_rules_toggle",
     "_route_debug",
     "_route_inspect",
     "_route_opts",
     "_route_state",
     "_session_prio_toggle",
     "_session_status",
+    "_system_hoist_toggle",
     "_tps_limit",
     "_tps_status",
     "_tps_toggle",
@@ -92,10 +106,12 @@ pub async fn page(fleet: &Fleet, request: &v1::PageRequest) -> v1::PageReply {
         "_route_inspect" => decision::inspect(&asked),
         "_ttft_status" => latency::ttft(&asked),
         "_tps_status" => latency::tps(&asked),
-        "_429_status" => refusals::status(&asked),
+        "_429_status" => refusals::status(&asked).await,
         "_rate_limit_status" => refusals::rate_limit(&asked),
         "_route_opts" => options::options(&asked),
         "_session_status" => session::status(&asked),
+        "_cch_test" => Answer::error(400, ONLY_A_REPLICA).with("route", asked.route()),
+        page if payload::has(page) => payload::answer(&asked).await,
         "_active_conns_set"
         | "_ttft_toggle"
         | "_tps_toggle"

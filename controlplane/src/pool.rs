@@ -13,6 +13,7 @@ mod foresee;
 mod inspect;
 mod lease;
 mod model_pool;
+mod payload;
 mod queue;
 mod reconcile;
 mod refuse;

@@ -5,8 +5,8 @@
 //! the commit. The store decides nothing and makes no ids or times: it keeps what it is given. All calls but
 //! [`Store::begin_epoch`] and the counts of [`Store::touch_bindings`] are idempotent, so that a write whose answer was lost
 //! may be repeated. Of several rows with one key in one call the last counts; what a call removes goes before what it puts.
-//! Bindings, leases, marks, flows and toggles of a route that isn't stored are passed over: it was removed while they were on
-//! their way.
+//! Bindings, leases, marks, flows, payload counts and toggles of a route that isn't stored are passed over: it was removed
+//! while they were on their way.
 //!
 //! Hot calls: [`Store::save_bindings`] (each new or moved session, through [`group_commit`]), [`Store::save_leases`] (every
 //! 50 ms) and [`Store::touch_bindings`] (each second), both through [`write_behind`].
@@ -185,6 +185,17 @@ pub struct FlowRow {
     pub updated_unix_ms: u64,
 }
 
+/// What replicas have counted of one route's payload handling, as it was a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PayloadCountsRow {
+    /// The route.
+    pub route: RouteName,
+    /// `policy::payload_count::PayloadTotals` as JSON.
+    pub state: String,
+    /// When it was so.
+    pub updated_unix_ms: u64,
+}
+
 /// Something that an operator has set on a running route; at most one of each name and model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToggleRow {
@@ -251,6 +262,8 @@ pub struct Stored {
     /// In no particular order.
     pub flows: Vec<FlowRow>,
     /// In no particular order.
+    pub payload_counts: Vec<PayloadCountsRow>,
+    /// In no particular order.
     pub toggles: Vec<ToggleRow>,
     /// By name.
     pub keys: Vec<KeyRow>,
@@ -279,7 +292,7 @@ pub trait Store: Send + Sync + 'static {
     /// Everything stored.
     async fn load(&self) -> Result<Stored, StoreError>;
 
-    /// Stores and removes routes. A removed route's bindings, leases, marks, flows and toggles go with
+    /// Stores and removes routes. A removed route's bindings, leases, marks, flows, payload counts and toggles go with
     /// it.
     async fn save_routes(&self, put: &[RouteRow], remove: &[RouteName]) -> Result<(), StoreError> {
         self.save_routes_marked(put, remove, &[]).await
@@ -307,6 +320,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Stores pools' flow control, each in place of what was stored of it before.
     async fn save_flows(&self, flows: &[FlowRow]) -> Result<(), StoreError>;
+
+    /// Stores what was counted of routes' payloads, each in place of what was stored of it before.
+    async fn save_payload_counts(&self, counts: &[PayloadCountsRow]) -> Result<(), StoreError>;
 
     /// Stores and removes (route, name, model) what is set at run time.
     async fn save_toggles(&self, put: &[ToggleRow], remove: &[(RouteName, String, String)]) -> Result<(), StoreError>;

@@ -19,7 +19,7 @@ const SWEEP_REST: Duration = Duration::from_secs(10);
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 /// How often the key store and the control file are read again (gateway.md §9: within 2 s).
 const FILES_READ_EVERY: Duration = Duration::from_secs(1);
-/// How often pools' flow control is stored (design.md §4).
+/// How often pools' flow control and payload counts are stored (design.md §4).
 const FLOWS_STORED_EVERY: Duration = Duration::from_secs(1);
 /// How often rows of toggles whose time is over are removed.
 const TOGGLES_SWEPT_EVERY: Duration = Duration::from_secs(10);

@@ -19,6 +19,7 @@ mod refusals;
 mod replica;
 mod retries;
 mod rewriting;
+mod rules;
 mod sampling;
 mod shutdown;
 mod streaming;

@@ -1,8 +1,26 @@
-//! Requests that are refused for what their body holds (payloads.md §4).
+//! Requests that are refused for what their body holds (payloads.md §4, rulings §6, §7).
+//!
+//! [`RuleList`] is what a route document says, [`RuleSet`] is the same made ready: the fields that the rules need are known
+//! before a body comes, and one pass over it finds them all. Called by the route validator, by each replica for each request
+//! of a route with rules, and by `routerctl rules test`. Nothing here keeps or prints a body.
 
-use serde_json::Value as Json;
+mod cursor;
+mod evaluate;
+mod explain;
+mod field;
+mod lua;
+mod node;
+mod number;
+mod pattern;
+mod rule;
 
-pub mod condition;
+#[cfg(test)]
+mod tests;
+
+pub use self::evaluate::{RuleSet, Verdict};
+pub use self::explain::{Explanation, NodeResult, RuleResult, Test};
+pub use self::node::Op;
+pub use self::rule::{Rule, RuleList};
 
 /// What the patterns of `match` are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,74 +32,22 @@ pub enum MatchSyntax {
     Lua,
 }
 
-/// Rules as written, valid but for their patterns, whose syntax is another option's.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RuleList {
-    written: Vec<Json>,
+impl MatchSyntax {
+    /// The words of the option `match_syntax`.
+    pub const NAMES: [&str; 2] = ["regex", "lua"];
+
+    /// Of a word of that option; what is none of them is the default.
+    pub fn from_word(word: &str) -> Self {
+        if word == "lua" { Self::Lua } else { Self::Regex }
+    }
 }
 
-/// A rule that can't be.
+/// A rule that can't be, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{node}: {problem}")]
+#[error("{node}{}{problem}", if node.is_empty() { "" } else { ": " })]
 pub struct InvalidRule {
-    /// Where in the list: `[0].all[1].op`.
+    /// Where in the list: `[0].all[1].op`; empty for the list itself.
     pub node: String,
     /// What is wrong and what is allowed.
     pub problem: String,
-}
-
-impl RuleList {
-    /// Reads a list of rules.
-    pub fn parse(_json: &Json) -> Result<Self, InvalidRule> {
-        Ok(Self::default())
-    }
-
-    /// Whether there is no rule.
-    pub fn is_empty(&self) -> bool {
-        self.written.is_empty()
-    }
-
-    /// As written.
-    pub fn to_json(&self) -> Json {
-        Json::Array(self.written.clone())
-    }
-}
-
-/// A route's rules, ready to be asked.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RuleSet {
-    syntax: MatchSyntax,
-}
-
-/// The rule that a request met.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict<'a> {
-    /// Its name.
-    pub rule: &'a str,
-    /// Its own status.
-    pub status: Option<u16>,
-    /// Its own message.
-    pub message: Option<&'a str>,
-}
-
-impl RuleSet {
-    /// Makes rules ready; the first with a pattern that is none is named.
-    pub fn compile(_rules: &RuleList, syntax: MatchSyntax) -> Result<Self, InvalidRule> {
-        Ok(Self { syntax })
-    }
-
-    /// Makes ready what can be, and leaves out the rest.
-    pub fn of_valid(rules: &RuleList, syntax: MatchSyntax) -> Self {
-        Self::compile(rules, syntax).unwrap_or_default()
-    }
-
-    /// Whether there is no rule.
-    pub fn is_empty(&self) -> bool {
-        true
-    }
-
-    /// The first rule that a body meets. One that is no JSON object or list meets none.
-    pub fn judge(&self, _body: &[u8]) -> Option<Verdict<'_>> {
-        None
-    }
 }

@@ -217,16 +217,20 @@ impl Answer for RouteList {
 
 impl Answer for RouteView {
     fn print(&self, out: &mut dyn Write, _now_unix_ms: u64) -> io::Result<()> {
-        print_pairs(
-            out,
-            &[
-                ("route", self.name.clone()),
-                ("default", if self.is_default { "yes" } else { "no" }.to_owned()),
-                ("preset", self.preset.clone()),
-                ("sessions", self.sessions.to_string()),
-                ("waiting", self.waiting.to_string()),
-            ],
-        )?;
+        let mut pairs = vec![
+            ("route", self.name.clone()),
+            ("default", if self.is_default { "yes" } else { "no" }.to_owned()),
+            ("preset", self.preset.clone()),
+            ("sessions", self.sessions.to_string()),
+            ("waiting", self.waiting.to_string()),
+        ];
+        let counted = [
+            ("bodies changed", self.payload.changed()),
+            ("refused by rules", self.payload.refused_by_rules()),
+            ("body log", self.payload.body_log()),
+        ];
+        pairs.extend(counted.into_iter().filter_map(|(what, counted)| Some((what, counted?))));
+        print_pairs(out, &pairs)?;
         for complaint in &self.complaints {
             writeln!(out, "complaint: {complaint}")?;
         }

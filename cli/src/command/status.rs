@@ -84,6 +84,13 @@ impl Answer for StatusView {
             if !route.toggles.is_empty() {
                 writeln!(out, "  toggled: {}", route.toggles.iter().map(in_short).collect::<Vec<_>>().join("; "))?;
             }
+            for (what, counted) in
+                [("refused by rules", route.payload.refused_by_rules()), ("body log", route.payload.body_log())]
+            {
+                if let Some(counted) = counted {
+                    writeln!(out, "  {what}: {counted}")?;
+                }
+            }
             print_backends(out, "  ", &route.backends, false)?;
         }
         Ok(())

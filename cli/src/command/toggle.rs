@@ -29,10 +29,10 @@ const OR_RESET: &str = "or `reset`, which undoes it";
 pub(crate) struct ToggleArgs {
     /// The route. Alone: list what is set on it; without one, on all of them.
     route: Option<RouteName>,
-    /// What to set. `ttft_limit_ms` and `tps_limit_tps` are limits, the others switches.
+    /// What to set. `ttft_limit_ms`, `tps_limit_tps` and `bodylog_pct` are limits, the others switches.
     #[arg(value_parser = PossibleValuesParser::new(ToggleKey::names()), requires = "value")]
     name: Option<String>,
-    /// `on` or `off` for a switch, a number of more than 0 for a limit, `reset` to undo it.
+    /// `on` or `off` for a switch, a number for a limit, `reset` to undo it.
     #[arg(value_name = "on|off|NUMBER|reset", allow_negative_numbers = true)]
     value: Option<String>,
     /// Set or undo it on every route.

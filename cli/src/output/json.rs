@@ -7,9 +7,11 @@ use serde_json::Value as Json;
 
 mod catalogue;
 mod flow;
+mod payload;
 
 pub(crate) use catalogue::{Catalogue, CatalogueEntry};
 pub(crate) use flow::{Explanation, PoolView, RouteToggles, ToggleList, ToggleLists, ToggleView};
+use payload::PayloadView;
 
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
@@ -112,6 +114,8 @@ pub(crate) struct RouteView {
     pub(crate) toggles: Vec<ToggleView>,
     /// One, or one for each model.
     pub(crate) pools: Vec<PoolView>,
+    /// What replicas have counted.
+    pub(crate) payload: PayloadView,
 }
 
 impl From<v1::RouteState> for RouteView {
@@ -130,6 +134,7 @@ impl From<v1::RouteState> for RouteView {
             backends: state.backends.into_iter().map(Into::into).collect(),
             toggles: state.toggles.into_iter().map(Into::into).collect(),
             pools: state.pools.into_iter().map(Into::into).collect(),
+            payload: PayloadView::new(state.payload_counts, state.rule_hits),
         }
     }
 }

@@ -376,3 +376,25 @@ fn without_a_person_to_ask_yes_must_be_given() {
     assert_eq!(failure.kind.code(), 64);
     assert_eq!(failure.message, "Remove route chat? Pass --yes to confirm");
 }
+
+#[test]
+fn what_was_done_to_payloads_is_told_where_there_is_something() {
+    let plain = table(&RouteView::from(route()));
+    let counts = [("cch_stripped", 7), ("rule_rejected", 5), ("bodylog_written", 90), ("bodylog_dropped", 2)];
+    let counted = v1::RouteState {
+        payload_counts: counts.map(|(name, sum)| (name.to_owned(), sum)).into(),
+        rule_hits: [("big", 4), ("small", 1)].map(|(rule, hits)| (rule.to_owned(), hits)).into(),
+        ..route()
+    };
+    let shown = table(&RouteView::from(counted.clone()));
+    let added: Vec<&str> = shown.lines().filter(|line| !plain.contains(line.split("  ").next().unwrap())).collect();
+    let lines = [
+        "bodies changed    cch_strip 7",
+        "refused by rules  5: big 4, small 1",
+        "body log          90 frames, 2 dropped, 0 failed",
+    ];
+    assert_eq!(added, lines, "{shown}");
+    let status = |route| table(&StatusView::from(v1::GetStatusReply { routes: vec![route], ..Default::default() }));
+    let lines = "  refused by rules: 5: big 4, small 1\n  body log: 90 frames, 2 dropped, 0 failed\n";
+    assert!(status(counted).contains(lines) && !status(route()).contains("body log"));
+}

@@ -112,7 +112,7 @@ impl Fleet {
         *fleet.complaints.lock() = complaints;
         fleet.restore_marks(&stored.marks);
         fleet.restore_toggles(&stored.toggles);
-        fleet.restore_flows(&stored.flows);
+        fleet.restore_flows(&stored.flows, &stored.payload_counts);
         let mut bindings: HashMap<RouteName, Vec<_>> = HashMap::new();
         for row in stored.bindings {
             bindings.entry(row.route.clone()).or_default().push(row);

@@ -222,6 +222,29 @@ fn body_log_note(spec: &RouteSpec, toggles: &Toggles, now: UnixMs) -> String {
     if is_on { String::new() } else { "bodylog is off: nothing is captured".to_owned() }
 }
 
+/// What a switch that was just set does not do by itself, or does besides.
+fn switch_note(spec: &RouteSpec, toggles: &Toggles, switch: Switch, is_on: bool, now: UnixMs) -> Option<String> {
+    let options = spec.options();
+    let measures_tps = options.flow.tps.is_stated() || options.flow.adaptive_cc;
+    let note = match (switch, is_on) {
+        (Switch::Tps, false) if options.flow.adaptive_cc => "without tps the adaptive limit is not in force",
+        (Switch::IncludeUsage, false) if measures_tps => {
+            "streams whose clients do not ask for token counts tell none: they are no samples of tps"
+        }
+        (Switch::RejectRules, true) if spec.rules().is_empty() => {
+            "the route has no rules (option reject_rules): nobody is refused"
+        }
+        (Switch::BodyLog, true) => {
+            let pct = toggles.limit(Limit::BodyLogPct, None, now).unwrap_or(options.payload.bodylog_pct);
+            let where_to = "bodies are captured on replicas that have a collector (--bodylog-host)";
+            let none = (pct <= 0.0).then_some("; of 100 requests 0 are: bodylog_pct or bodylog_default_pct says so");
+            return Some(format!("{where_to}{}", none.unwrap_or_default()));
+        }
+        _ => return None,
+    };
+    Some(note.to_owned())
+}
+
 /// What somebody who has just set this should know; empty for nothing.
 fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue, now: UnixMs) -> String {
     let flow = spec.options().flow;
@@ -232,9 +255,7 @@ fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue
             if switch.option().is_some() && switch.by_default(spec) == is_on {
                 notes.push(format!("{} is already {word} by the route's option", switch.name()));
             }
-            if *switch == Switch::Tps && !is_on && flow.adaptive_cc {
-                notes.push("without tps the adaptive limit is not in force".to_owned());
-            }
+            notes.extend(switch_note(spec, toggles, *switch, is_on, now));
         }
         (ToggleKey::Limit(limit, model), _) => {
             let (settings, list, switch) = match limit {

@@ -141,7 +141,11 @@ fn handle(fleet: &Fleet, replica: &Replica, caller: &Arc<Caller>, ops: Vec<v1::C
             Some(Kind::Acquire(acquire)) => start_acquire(&pools, op, acquire, caller),
             Some(Kind::Release(release)) => end(&pools, &release, caller),
             Some(Kind::FirstChunk(chunk)) => begin_answer(&pools, &chunk, caller),
-            Some(Kind::Counted(_)) => {}
+            Some(Kind::Counted(counted)) => {
+                if let Some(pool) = pools.find(&counted.route) {
+                    pool.counted(&counted);
+                }
+            }
             Some(Kind::Cancel(cancel)) => {
                 for pool in pools.open.values() {
                     pool.cancel(caller.stream, cancel.target);

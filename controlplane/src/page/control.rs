@@ -70,7 +70,7 @@ async fn change(asked: &Asked<'_>, switch: Switch) -> Result<String, AdminError>
     }
 }
 
-async fn set(asked: &Asked<'_>, switch: Switch, is_on: bool) -> Result<String, AdminError> {
+pub(super) async fn set(asked: &Asked<'_>, switch: Switch, is_on: bool) -> Result<String, AdminError> {
     let value = if is_on { "on" } else { "off" };
     let ttl = seconds(asked.param("ttl"), Duration::ZERO)?;
     let change = ToggleChange { route: asked.route(), name: switch.name(), value, ttl, ..ToggleChange::default() };

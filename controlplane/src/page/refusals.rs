@@ -1,5 +1,7 @@
-//! Who was refused for load: `_429_status` and `_rate_limit_status` (limits.md §10, §12.2, §12.6).
+//! Who was refused for load, and by rules: `_429_status` and `_rate_limit_status` (limits.md §10, §12.2, §12.6; payloads.md
+//! §4.5).
 
+use router_policy::payload_count::PayloadCount;
 use router_policy::toggle::{Switch, ToggleKey, ToggleValue};
 use serde_json::{Map, Value as Json, json};
 
@@ -8,10 +10,19 @@ use super::answer::{Answer, object};
 use crate::pool::{LoadRefusals, RouteSeen};
 
 const NOTE: &str = "429s for load since the control plane started or since the last reset, over all replicas; what load \
-     would have been refused while load_rate_limit was off is counted in rate_limit";
+     would have been refused while load_rate_limit was off is counted in rate_limit; rule: refusals by rules, whatever their \
+     status, since the last reset, restarts included";
+
+/// What was refused.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refused {
+    load: LoadRefusals,
+    /// By rules.
+    rule: u64,
+}
 
 /// This route, or with `all=1` every route.
-pub(super) fn status(asked: &Asked<'_>) -> Answer {
+pub(super) async fn status(asked: &Asked<'_>) -> Answer {
     let pools = asked.fleet.pools();
     let is_all = asked.is_set("all");
     let wanted = || pools.values().filter(|pool| is_all || pool.name() == asked.pool.name());
@@ -21,21 +32,23 @@ pub(super) fn status(asked: &Asked<'_>) -> Answer {
             return Answer::error(403, super::CHANGES_ONLY_FROM).with_scope(scope);
         }
         wanted().for_each(|pool| pool.reset_refusals());
+        asked.fleet.store_flows().await;
         return Answer::ok().with("reset", true).with_scope(scope);
     }
-    let mut sum = LoadRefusals::default();
+    let mut sum = Refused::default();
     let (mut by_route, mut rate_limit) = (Map::new(), Map::new());
     for pool in wanted() {
         let seen = pool.inspect();
-        let of_route = seen.pools.iter().fold(LoadRefusals::default(), |sum, pool| add(sum, pool.refusals));
-        sum = add(sum, of_route);
+        let load = seen.pools.iter().fold(LoadRefusals::default(), |sum, pool| add(sum, pool.refusals));
+        let of_route = Refused { load, rule: seen.payload.get(PayloadCount::RuleRejected) };
+        sum = Refused { load: add(sum.load, load), rule: sum.rule.saturating_add(of_route.rule) };
         by_route.insert(pool.name().to_string(), reasons(of_route));
         rate_limit.insert(pool.name().to_string(), rate_limit_of(&seen));
     }
     let rate_limit = if is_all { Some(Json::Object(rate_limit)) } else { rate_limit.remove(asked.route()) };
     Answer::ok()
         .with_scope(scope)
-        .with("total", sum.concurrency + sum.ttft + sum.tps)
+        .with("total", total(sum))
         .with("by_reason", reasons(sum))
         .with("by_route", by_route)
         .with("note", NOTE)
@@ -83,6 +96,18 @@ fn add(sum: LoadRefusals, one: LoadRefusals) -> LoadRefusals {
     }
 }
 
-fn reasons(refusals: LoadRefusals) -> Json {
-    json!({"concurrency": refusals.concurrency, "ttft": refusals.ttft, "tps": refusals.tps})
+fn total(refused: Refused) -> u64 {
+    let LoadRefusals { concurrency, ttft, tps } = refused.load;
+    [concurrency, ttft, tps, refused.rule].into_iter().fold(0, u64::saturating_add)
+}
+
+/// `rule` once there is one.
+fn reasons(refused: Refused) -> Json {
+    let LoadRefusals { concurrency, ttft, tps } = refused.load;
+    object([
+        ("concurrency", Some(json!(concurrency))),
+        ("ttft", Some(json!(ttft))),
+        ("tps", Some(json!(tps))),
+        ("rule", (refused.rule > 0).then(|| json!(refused.rule))),
+    ])
 }

@@ -43,13 +43,14 @@ impl Pool {
     }
 
     /// Refuses everyone in the queue, and whoever comes later by an older list of routes: the route is going away. Its
-    /// sessions, its flow control and what is set at run time are forgotten; its leases go on and are counted until they end.
+    /// sessions, its flow control, its counts and what is set at run time are forgotten; its leases go on and are counted until they end.
     pub fn close(&self) {
         let now = self.context.clock.now();
         let mut state = self.state.lock();
         state.is_closed = true;
         state.forget_all_bindings();
         state.pools.forget_flow();
+        state.payload.forget();
         state.toggles = Toggles::default();
         state.refresh_toggles(self.context.unix(now));
         for waiter in state.waiters.drain() {

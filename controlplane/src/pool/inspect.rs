@@ -7,6 +7,7 @@ use std::time::Duration;
 use router_policy::admit::Decision;
 use router_policy::flow::{Bucket, Flow, FlowOptions, Trips, UnixMs};
 use router_policy::ids::BackendId;
+use router_policy::payload_count::PayloadTotals;
 use router_policy::refusal::{Gate, Refusal};
 use router_policy::route::{Priority, RouteSpec};
 use router_policy::toggle::Toggles;
@@ -28,6 +29,8 @@ pub struct RouteSeen {
     pub backends: Vec<BackendSeen>,
     /// In order of the model's name.
     pub pools: Vec<PoolSeen>,
+    /// What replicas have counted of its payloads.
+    pub payload: PayloadTotals,
     /// The mean time from a request to its slot, of late.
     pub queue_wait: Option<Duration>,
 }
@@ -153,6 +156,7 @@ impl Pool {
             toggles: state.toggles.clone(),
             backends: backends.collect(),
             pools: pools.collect(),
+            payload: state.payload.totals.clone(),
             queue_wait: self.metrics.waited.recent_mean(),
         }
     }
@@ -198,10 +202,12 @@ impl Pool {
         })
     }
 
-    /// Counts load 429s anew.
+    /// Counts load 429s and refusals by rules anew.
     pub fn reset_refusals(&self) {
-        for pool in &mut self.state.lock().pools.list {
+        let mut state = self.state.lock();
+        for pool in &mut state.pools.list {
             pool.refusals = LoadRefusals::default();
         }
+        state.payload.reset_refusals();
     }
 }

@@ -70,6 +70,7 @@ impl Pool {
         let backends = self.backend_states();
         let state = self.state.lock();
         let options = effective(state.spec.preset, &state.spec.set).into_iter();
+        let totals = &state.payload.totals;
         v1::RouteState {
             name: self.name.to_string(),
             is_default: state.spec.is_default,
@@ -84,6 +85,8 @@ impl Pool {
             complaints: Vec::new(),
             toggles: self.toggles_in(&state),
             pools: self.pool_states(&state),
+            payload_counts: totals.counts().map(|(name, sum)| (name.to_owned(), sum)).collect(),
+            rule_hits: totals.hit_rules().map(|(rule, hits)| (rule.to_owned(), hits)).collect(),
         }
     }
 

@@ -19,6 +19,7 @@ use super::backend::Backend;
 use super::binding::BindingTable;
 use super::lease::Lease;
 use super::model_pool::{ModelPool, ModelPools, NO_POOL};
+use super::payload::PayloadState;
 use super::waiters::Waiters;
 use super::{Asked, Place};
 
@@ -39,6 +40,8 @@ pub(super) struct State {
     pub pools: ModelPools,
     /// What is set at run time.
     pub toggles: Toggles,
+    /// What replicas have counted.
+    pub payload: PayloadState,
     pub bindings: BindingTable,
     pub leases: HashMap<LeaseId, Lease>,
     pub waiters: Waiters,
@@ -66,6 +69,7 @@ impl State {
             slots: HashMap::new(),
             pools: ModelPools::new(),
             toggles: Toggles::default(),
+            payload: PayloadState::default(),
             bindings: BindingTable::default(),
             leases: HashMap::new(),
             waiters: Waiters::default(),
@@ -82,6 +86,7 @@ impl State {
     pub(super) fn install(&mut self, spec: Arc<RouteSpec>, now: Tick, unix: UnixMs) {
         self.options = spec.options();
         self.spec = spec;
+        self.payload.install(&self.spec);
         let named = Arc::clone(&self.spec);
         for backend in &mut self.backends {
             backend.is_removed = true;

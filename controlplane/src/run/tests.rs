@@ -20,6 +20,7 @@ use crate::store::SqliteSync;
 
 mod backend_state;
 mod control_file;
+mod counted;
 mod explain;
 mod flow;
 mod followed;

@@ -153,7 +153,7 @@ on_both_databases![
     all_rows_come_back_after_a_restart,
     a_repeated_call_changes_nothing,
     the_last_write_of_a_session_counts,
-    the_last_row_of_a_pool_and_of_a_toggle_counts,
+    the_last_row_of_a_pool_a_payload_and_a_toggle_counts,
     touches_add_up_and_never_revive,
     rows_of_unknown_routes_are_passed_over,
     a_removed_route_takes_its_rows_along,

@@ -12,12 +12,12 @@ use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgPool, PgPool
 use sqlx::query::{Query, QueryScalar};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, FromRow, Postgres};
 
-use self::columns::{BindingArrays, LeaseArrays, MarkArrays, flow_rows, toggle_rows};
+use self::columns::{BindingArrays, LeaseArrays, MarkArrays, flow_rows, payload_rows, toggle_rows};
 use super::row::{last_by, last_writes, load_all, mark_text, summed, to_bytes, to_i64, to_u64};
 use super::sql_error::CONNECT_TIMEOUT;
 use super::{
-    BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, Store, StoreError,
-    Stored, ToggleRow,
+    BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, PayloadCountsRow, ReplicaRow, RouteRow,
+    Store, StoreError, Stored, ToggleRow,
 };
 
 mod columns;
@@ -80,6 +80,12 @@ const PUT_FLOWS: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY
      SELECT row.* FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS row (route, model, state, updated) \
      JOIN known ON known.name = row.route \
      ON CONFLICT (route, model) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
+
+const PUT_PAYLOADS: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY($1::text[]) FOR KEY SHARE) \
+     INSERT INTO payload_counts (route, state, updated_unix_ms) \
+     SELECT row.* FROM unnest($1::text[], $2::text[], $3::bigint[]) AS row (route, state, updated) \
+     JOIN known ON known.name = row.route \
+     ON CONFLICT (route) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
 
 const PUT_TOGGLES: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY($1::text[]) FOR KEY SHARE) \
      INSERT INTO toggles (route, name, model, value, until_unix_ms) \
@@ -299,6 +305,12 @@ impl Store for PostgresStore {
     async fn save_flows(&self, flows: &[FlowRow]) -> Result<(), StoreError> {
         let rows = last_by(flows, |row| (&row.route, &row.model));
         let put = flow_rows(sqlx::query(PUT_FLOWS), &rows)?;
+        self.write([(!rows.is_empty()).then_some(put)]).await
+    }
+
+    async fn save_payload_counts(&self, counts: &[PayloadCountsRow]) -> Result<(), StoreError> {
+        let rows = last_by(counts, |row| &row.route);
+        let put = payload_rows(sqlx::query(PUT_PAYLOADS), &rows)?;
         self.write([(!rows.is_empty()).then_some(put)]).await
     }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use router_policy::ids::{BackendId, Fingerprint, InvalidId, LeaseId, RouteName};
 
 use super::{
-    BindingRow, BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow,
-    StoreError, ToggleRow,
+    BindingRow, BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, PayloadCountsRow, ReplicaRow,
+    RouteRow, StoreError, ToggleRow,
 };
 
 pub(super) type RouteColumns = (String, String);
@@ -16,6 +16,7 @@ pub(super) type BindingColumns = (String, Vec<u8>, String, Option<i64>, i64, i64
 pub(super) type LeaseColumns = (i64, String, String, String, Option<Vec<u8>>, i64);
 pub(super) type MarkColumns = (String, String, String, Option<i64>, String);
 pub(super) type FlowColumns = (String, String, String, i64);
+pub(super) type PayloadColumns = (String, String, i64);
 pub(super) type ToggleColumns = (String, String, String, String, Option<i64>);
 pub(super) type KeyColumns = (String, String, Vec<u8>, i64);
 pub(super) type ReplicaColumns = (String, String, String, i64);
@@ -27,6 +28,7 @@ pub(super) const SELECT_LEASES: &str =
     "SELECT lease, route, backend, replica, fingerprint, granted_unix_ms FROM leases";
 pub(super) const SELECT_MARKS: &str = "SELECT route, backend, kind, until_unix_ms, reason FROM marks";
 pub(super) const SELECT_FLOWS: &str = "SELECT route, model, state, updated_unix_ms FROM flows";
+pub(super) const SELECT_PAYLOADS: &str = "SELECT route, state, updated_unix_ms FROM payload_counts";
 pub(super) const SELECT_TOGGLES: &str = "SELECT route, name, model, value, until_unix_ms FROM toggles";
 pub(super) const SELECT_KEYS: &str = "SELECT id, name, sha256, created_unix_ms FROM keys ORDER BY name";
 pub(super) const SELECT_REPLICAS: &str =
@@ -60,6 +62,9 @@ macro_rules! load_all {
         }
         for columns in sqlx::query_as::<_, row::FlowColumns>(row::SELECT_FLOWS).fetch_all(&mut *$tx).await? {
             stored.flows.push(decoder.flow(columns)?);
+        }
+        for columns in sqlx::query_as::<_, row::PayloadColumns>(row::SELECT_PAYLOADS).fetch_all(&mut *$tx).await? {
+            stored.payload_counts.push(decoder.payload(columns)?);
         }
         for columns in sqlx::query_as::<_, row::ToggleColumns>(row::SELECT_TOGGLES).fetch_all(&mut *$tx).await? {
             stored.toggles.push(decoder.toggle(columns)?);
@@ -192,6 +197,12 @@ impl Decoder {
         let (route, model, state, updated) = columns;
         let (route, updated_unix_ms) = (self.route_name(WHAT, route)?, to_u64(WHAT, updated)?);
         Ok(FlowRow { route, model, state, updated_unix_ms })
+    }
+
+    pub(super) fn payload(&mut self, (route, state, updated): PayloadColumns) -> Result<PayloadCountsRow, StoreError> {
+        const WHAT: &str = "payload count";
+        let (route, updated_unix_ms) = (self.route_name(WHAT, route)?, to_u64(WHAT, updated)?);
+        Ok(PayloadCountsRow { route, state, updated_unix_ms })
     }
 
     pub(super) fn toggle(&mut self, columns: ToggleColumns) -> Result<ToggleRow, StoreError> {

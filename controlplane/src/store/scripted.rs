@@ -115,6 +115,10 @@ impl Store for ScriptedStore {
         Ok(())
     }
 
+    async fn save_payload_counts(&self, _: &[crate::store::PayloadCountsRow]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn save_toggles(
         &self,
         _: &[crate::store::ToggleRow],

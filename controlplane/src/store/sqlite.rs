@@ -14,8 +14,8 @@ use tokio::sync::Mutex;
 
 use super::row::{last_by, last_writes, load_all, mark_text, summed, to_bytes, to_i64, to_u64};
 use super::{
-    BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, ReplicaRow, RouteRow, Store, StoreError,
-    Stored, ToggleRow,
+    BindingTouch, BindingWrite, FlowRow, KeyRow, LeaseRow, MarkKind, MarkRow, PayloadCountsRow, ReplicaRow, RouteRow,
+    Store, StoreError, Stored, ToggleRow,
 };
 
 pub(super) mod file;
@@ -65,6 +65,11 @@ const PUT_FLOWS: &str = "INSERT INTO flows (route, model, state, updated_unix_ms
      SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?1) \
      WHERE EXISTS (SELECT 1 FROM routes WHERE name = value ->> 0) \
      ON CONFLICT (route, model) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
+
+const PUT_PAYLOADS: &str = "INSERT INTO payload_counts (route, state, updated_unix_ms) \
+     SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1) \
+     WHERE EXISTS (SELECT 1 FROM routes WHERE name = value ->> 0) \
+     ON CONFLICT (route) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
 
 const PUT_TOGGLES: &str = "INSERT INTO toggles (route, name, model, value, until_unix_ms) \
      SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?1) \
@@ -270,6 +275,14 @@ impl Store for SqliteStore {
             rows.push((row.route.as_str(), &row.model, &row.state, to_i64(row.updated_unix_ms)?));
         }
         self.write([step(PUT_FLOWS, rows.len(), to_string(&rows))?]).await
+    }
+
+    async fn save_payload_counts(&self, counts: &[PayloadCountsRow]) -> Result<(), StoreError> {
+        let mut rows = Vec::with_capacity(counts.len());
+        for row in last_by(counts, |row| &row.route) {
+            rows.push((row.route.as_str(), &row.state, to_i64(row.updated_unix_ms)?));
+        }
+        self.write([step(PUT_PAYLOADS, rows.len(), to_string(&rows))?]).await
     }
 
     async fn save_toggles(&self, put: &[ToggleRow], remove: &[(RouteName, String, String)]) -> Result<(), StoreError> {

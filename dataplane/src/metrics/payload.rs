@@ -139,10 +139,8 @@ impl PayloadCounts {
             is_kept
         });
         for rule in names {
-            if !rules.contains_key(&rule) {
-                let counter = self.families.rule_refusals.get_or_create_owned(&labels(&rule));
-                rules.insert(rule, Slot::new(counter));
-            }
+            let labels = labels(&rule);
+            rules.entry(rule).or_insert_with(|| Slot::new(self.families.rule_refusals.get_or_create_owned(&labels)));
         }
     }
 

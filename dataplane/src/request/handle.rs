@@ -254,8 +254,9 @@ impl Exchange<'_> {
         // 4. May what it holds come in, and what is changed in it. A transform may take something out that a session is known by.
         if identity.is_json {
             route.metrics.payload.add(PayloadCount::Parsed, 1);
-            payload::check_rules(&route, parsed.inner, &body)?;
         }
+        // Whatever its content type says: engines read JSON under any.
+        payload::check_rules(&route, parsed.inner, &body)?;
         let (edited, changes) =
             if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
         let (identity, body) = match edited {

@@ -1,10 +1,12 @@
 //! `/<route>/_…`: status pages and switches of a route (rulings §5, payloads.md §9). The control plane answers them for
-//! the whole fleet; what only a replica can know of a request is added here: whose it is, and what its session weighs.
+//! the whole fleet; what only a replica can know of a request is added here: whose it is, what its session weighs, and what
+//! would be changed in its body. `_cch_test` is about a body alone and goes no further than this replica.
 //!
 //! Session ids are told back to the client that sent them and to nobody else. Who may change something is decided by the
 //! control plane, by what [`Caller`] says.
 
 mod caller;
+mod read;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -20,14 +22,15 @@ use percent_encoding::percent_decode;
 use router_policy::ids::RouteName;
 use router_policy::option::Affinity;
 use router_policy::session::hash;
+use router_policy::toggle::Switch;
+use router_policy::toggle::page::{PageChange, switch_of_page};
 use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
 use tonic::{ConnectError, Status};
 
 pub(crate) use caller::{Caller, Port};
+use read::{Counting, Inspected};
 
-use super::body::{Intake, check_stated_length};
-use super::error_response::{self, Shape};
 use super::handle::Proxy;
 use super::{auth, session};
 use crate::coordinate::Ask;
@@ -39,6 +42,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const MOST_PARAMETERS: usize = 32;
 const LONGEST_QUERY: usize = 4 << 10;
 const LONGEST_NAME: usize = 64;
+
+const TOLD_ONLY_TO: &str = "told to this machine only: on the admin port, or on the traffic port where that has status pages, \
+                            and through no proxy";
 
 /// Requests whose bodies are read for a page at the same time. Nothing else limits them: they need neither key nor
 /// slot.
@@ -71,8 +77,24 @@ impl<'a> Page<'a> {
             "_ttft_limit" => query.contains_key("ms").then_some("_ttft_status"),
             "_tps_limit" => query.contains_key("tps").then_some("_tps_status"),
             "_429_status" => query.contains_key("reset").then_some("_429_status"),
-            _ => None,
+            toggle => {
+                let switch = switch_of_page(toggle)?;
+                let change = PageChange::of(switch, |name| query.get(name).map(String::as_str));
+                change.is_change().then(|| shown_on(switch))
+            }
         }
+    }
+}
+
+/// The page that shows a payload feature; its switch's own, without a change, where there is no other.
+fn shown_on(switch: Switch) -> &'static str {
+    match switch {
+        Switch::BodyLog => "_bodylog_status",
+        Switch::CchStrip => "_cch_strip_status",
+        Switch::RejectRules => "_reject_rules_status",
+        Switch::KimiNormalize => "_kimi_normalize_toggle",
+        Switch::IncludeUsage => "_include_usage_toggle",
+        _ => "_system_hoist_toggle",
     }
 }
 
@@ -108,9 +130,18 @@ where
             let key_id = key_of(proxy, route, snapshot, request.headers());
             Some(debug(route, snapshot, &key_id, id, &mut question))
         }
+        ("_cch_test", _) if !caller.is_local => return refuse(StatusCode::FORBIDDEN, &page, TOLD_ONLY_TO),
+        ("_cch_test", Some((snapshot, route))) => {
+            let of = (route, snapshot);
+            let read = Inspected::read(&page, proxy, of, request, &question.query, Counting::Uncounted).await;
+            let is_full = question.query.get("full").is_some_and(|full| full == "1");
+            return read
+                .map_or_else(|refused| refused, |read| respond(StatusCode::OK, read.trial(is_full).to_string()));
+        }
         ("_route_inspect", Some((snapshot, route))) => {
-            match inspect(proxy, route, snapshot, request, &mut question).await {
-                Ok(view) => Some(view),
+            let of = (route, snapshot);
+            match Inspected::read(&page, proxy, of, request, &question.query, Counting::Counted).await {
+                Ok(read) => Some(View::of(read, &mut question)),
                 Err(response) => return response,
             }
         }
@@ -146,6 +177,7 @@ struct View {
     session_id: Option<Vec<u8>>,
     source: Option<String>,
     model: String,
+    is_cch_stripped: bool,
 }
 
 /// Whose sessions are meant: no key is needed, but one that is valid counts as it does under `/v1/`. Empty without one.
@@ -173,52 +205,23 @@ fn debug(
         ..Ask::new(route.name.clone(), key_id, route.options.queue_timeout)
     };
     question.request = Some(ask.as_question());
-    View { is_debug: true, session_id: Some(id.into_bytes()), source: None, model }
-}
-
-/// `_route_inspect`: the request, read as if it were to be served.
-async fn inspect<B>(
-    proxy: &Proxy,
-    route: &RouteEntry,
-    snapshot: &Snapshot,
-    request: Request<B>,
-    question: &mut v1::PageRequest,
-) -> Result<View, Response<Full<Bytes>>>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let fail = |error| error_response::render(&error, Shape::OpenAi);
-    let (head, body) = request.into_parts();
-    let limit = route.options.max_body_size.min(proxy.config.max_body_size);
-    check_stated_length(&head.headers, limit).map_err(fail)?;
-    let context_window = router_policy::header::context_window(&head.headers).map_err(|error| fail(error.into()))?;
-    let Ok(_turn) = proxy.inspections.try_acquire() else {
-        let page = Page { route: route.name.as_str(), name: "_route_inspect" };
-        return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, &page, "too many requests are inspected now"));
-    };
-    let body = Intake::new(body, limit, proxy.config.body_timeout).finish().await.map_err(fail)?;
-    let key_id = key_of(proxy, route, snapshot, &head.headers);
-    let turn = session::turn_of(route, &head.headers);
-    let reader = session::Reader { route, snapshot, key_id: &key_id, turn: turn.as_ref() };
-    let (identity, session_id) = reader.identify_and_tell(&head.headers, &body);
-    let source =
-        identity.session.as_ref().and_then(|session| session.source.to_str().ok()).unwrap_or("none").to_owned();
-    question.session_source.clone_from(&source);
-    let ask = Ask {
-        model: identity.model.clone(),
-        fingerprint: identity.session.as_ref().and_then(|session| session.fingerprint),
-        placement: identity.placement,
-        turn: turn.as_ref().map_or(0, |turn| turn.turn),
-        body_bytes: body.len() as u64,
-        stream: identity.stream,
-        context_tokens: context_window.unwrap_or(0),
-        ..Ask::new(route.name.clone(), &key_id, route.options.queue_timeout)
-    };
-    question.request = Some(ask.as_question());
-    Ok(View { is_debug: false, session_id, source: Some(source), model: identity.model })
+    View { is_debug: true, session_id: Some(id.into_bytes()), source: None, model, is_cch_stripped: false }
 }
 
 impl View {
+    /// `_route_inspect`: the request, read as if it were to be served.
+    fn of(read: Inspected, question: &mut v1::PageRequest) -> Self {
+        question.request = Some(read.ask.as_question());
+        question.session_source.clone_from(&read.source);
+        Self {
+            is_debug: false,
+            session_id: read.session_id,
+            source: Some(read.source),
+            model: read.ask.model,
+            is_cch_stripped: read.changes.cch_stripped,
+        }
+    }
+
     /// The control plane's answer with what it was not told. One that is no object, or that says what is wrong, stays
     /// as it is.
     fn added_to(self, route: &RouteEntry, json: String) -> String {
@@ -228,7 +231,7 @@ impl View {
         }
         if let Some(source) = &self.source {
             page.entry("source").or_insert_with(|| Json::from(source.as_str()));
-            page.entry("cch_stripped").or_insert(Json::Bool(false));
+            page.entry("cch_stripped").or_insert(Json::Bool(self.is_cch_stripped));
         }
         let Some(id) = &self.session_id else { return Json::Object(page).to_string() };
         page.insert("session_id".to_owned(), Json::from(String::from_utf8_lossy(id)));

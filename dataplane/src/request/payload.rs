@@ -23,7 +23,7 @@ pub(crate) struct Rejected {
     pub(crate) route: String,
 }
 
-/// Asks the route's rules; they see the client's own bytes.
+/// Asks the route's rules; they see the client's own bytes, and only those that are JSON.
 pub(super) fn check_rules(route: &RouteEntry, path: &str, body: &[u8]) -> Result<(), Error> {
     let payload = &route.options.payload;
     if !route.rejects || NEVER_REFUSED.contains(&path) {
@@ -40,8 +40,15 @@ pub(super) fn check_rules(route: &RouteEntry, path: &str, body: &[u8]) -> Result
     }))
 }
 
-/// Applies the route's transforms; `None`: the body stays as it is.
+/// Applies the route's transforms and counts what they did; `None`: the body stays as it is.
 pub(super) fn transform(route: &RouteEntry, path: &str, body: &[u8]) -> (Option<Bytes>, Changes) {
+    let (edited, changes) = edit(route, path, body);
+    count(route, &changes);
+    (edited, changes)
+}
+
+/// Applies the route's transforms.
+pub(super) fn edit(route: &RouteEntry, path: &str, body: &[u8]) -> (Option<Bytes>, Changes) {
     let transforms = Transforms {
         include_usage: route.transforms.include_usage && COMPLETIONS.contains(&path),
         system_hoist: route.transforms.system_hoist && path == MESSAGES,
@@ -51,6 +58,14 @@ pub(super) fn transform(route: &RouteEntry, path: &str, body: &[u8]) -> (Option<
         return (None, Changes::default());
     }
     let (edited, changes) = transforms.apply(body);
+    if changes.usage_not_possible {
+        tracing::debug!(route = %route.name, "stream_options is no object: token counts can't be asked for");
+    }
+    (edited.map(Bytes::from), changes)
+}
+
+/// Counts what was done to a body.
+pub(super) fn count(route: &RouteEntry, changes: &Changes) {
     let counts = &route.metrics.payload;
     for (count, more) in [
         (PayloadCount::CchStripped, u64::from(changes.cch_stripped)),
@@ -63,8 +78,4 @@ pub(super) fn transform(route: &RouteEntry, path: &str, body: &[u8]) -> (Option<
             counts.add(count, more);
         }
     }
-    if changes.usage_not_possible {
-        tracing::debug!(route = %route.name, "stream_options is no object: token counts can't be asked for");
-    }
-    (edited.map(Bytes::from), changes)
 }

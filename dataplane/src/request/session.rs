@@ -11,6 +11,7 @@ use router_policy::header::SESSION_TURN;
 use router_policy::ids::Fingerprint;
 use router_policy::option::Affinity;
 use router_policy::session::{Found, hash};
+use serde_json::value::RawValue;
 
 use crate::coordinate::Placement;
 use crate::snapshot::{RouteEntry, Snapshot};
@@ -30,7 +31,7 @@ pub(crate) struct Identity {
     pub(crate) stream: bool,
     /// Session ids that were passed over for their length.
     pub(crate) too_long: u32,
-    /// The body is a JSON object.
+    /// The body is a JSON object or list.
     pub(crate) is_json: bool,
 }
 
@@ -75,7 +76,10 @@ impl Reader<'_> {
     }
 
     fn read<T>(&self, headers: &HeaderMap, body: &[u8], see: impl FnOnce(&[u8]) -> T) -> (Identity, Option<T>) {
-        let peek = may_be_json(headers, body).then(|| Peek::read(body)).flatten();
+        let first = if is_named_json(headers) { body.trim_ascii_start().first() } else { None };
+        let peek = (first == Some(&b'{')).then(|| Peek::read(body)).flatten();
+        // A list is JSON without fields (payloads.md §2.2).
+        let is_list = first == Some(&b'[') && serde_json::from_slice::<&RawValue>(body).is_ok();
         let given = self
             .turn
             .map(|turn| Found { id: Cow::Borrowed(turn.session_id.as_bytes()), source: "header.x-phanrouter-session" });
@@ -89,7 +93,7 @@ impl Reader<'_> {
             model,
             stream: peek.is_some_and(|peek| peek.wants_stream()),
             too_long: search.too_long,
-            is_json: peek.is_some(),
+            is_json: is_list || peek.is_some(),
         };
         (identity, id.map(see))
     }
@@ -134,14 +138,13 @@ pub(super) fn model_name(name: Cow<'_, str>) -> String {
 }
 
 /// Saves the look into uploads that can't be JSON.
-fn may_be_json(headers: &HeaderMap, body: &[u8]) -> bool {
-    let is_named = headers.get(CONTENT_TYPE).is_none_or(|kind| {
+fn is_named_json(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_none_or(|kind| {
         let kind = kind.as_bytes();
         // `application/json`, `application/vnd.api+json`; curl's default for `-d` is often left in place.
         kind.windows(4).any(|part| part.eq_ignore_ascii_case(b"json"))
             || kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
-    });
-    is_named && body.trim_ascii_start().first() == Some(&b'{')
+    })
 }
 
 #[cfg(test)]
@@ -171,7 +174,10 @@ mod tests {
         let whole = br#"{"user": "u", "model": "m", "stream": true}"#;
         let identity = reader.identify(&headers, whole);
         assert_eq!(identity.session.unwrap().source, "body.user");
-        assert_eq!((identity.model.as_str(), identity.stream), ("m", true));
+        assert_eq!((identity.model.as_str(), identity.stream, identity.is_json), ("m", true, true));
+        for (body, is_json) in [(" [1, {}]", true), ("[1", false), ("1", false), ("", false), ("{} {}", false)] {
+            assert_eq!(reader.identify(&headers, body.as_bytes()).is_json, is_json, "{body}");
+        }
         let huge = format!(r#"{{"model": "{}"}}"#, "m".repeat(5 << 20));
         assert_eq!(reader.identify(&headers, huge.as_bytes()).model, "", "no operation grows with a body");
         headers.insert("x-session-id", HeaderValue::from_static("s"));

@@ -103,3 +103,24 @@ async fn series_of_rules_come_and_go_with_the_route_s_document() {
     replica.sees_snapshot(3).await;
     assert!(!replica.metrics().await.contains("rule_refusals_total{"), "the route is gone");
 }
+
+#[tokio::test]
+async fn refusals_are_told_by_rule() {
+    let rules = r#"[{"name":"big","field":"n","op":"gt","value":5},{"field":"x","op":"exists"}]"#;
+    let options = [("reject_rules", rules), ("reject_rules_default_enabled", "true")];
+    let mut control = Control::start(vec![route("chat", &options)]).await;
+    let replica = Replica::start(&control, &[]).await;
+    for body in [r#"{"n":6}"#, r#"{"x":null}"#, r#"{"n":7}"#] {
+        assert_eq!(call(replica.addr, &post("/v1/x", &[], body)).await.status(), 429);
+    }
+    let line = "router_rule_refusals_total{route=\"chat\",rule=\"big\"} 2\n";
+    assert!(replica.metrics().await.contains(line));
+    let (mut hits, mut sums) = (HashMap::new(), HashMap::new());
+    while sums.get("rule_rejected") != Some(&3) {
+        let counted = control.counted().await;
+        counted.rule_hits.into_iter().for_each(|(rule, more)| *hits.entry(rule).or_insert(0) += more);
+        counted.counts.into_iter().for_each(|(count, more)| *sums.entry(count).or_insert(0) += more);
+    }
+    assert_eq!(hits, HashMap::from([("big".to_owned(), 2), ("rule2".to_owned(), 1)]));
+    assert_eq!(sums["parsed"], 3);
+}

@@ -214,6 +214,69 @@ async fn payloads_9_route_inspect_reads_a_request_as_if_it_were_served() {
 }
 
 #[tokio::test]
+async fn payloads_9_cch_test_is_answered_here_and_counts_nothing() {
+    let (mut control, replica) = with(&[], &["--debug-endpoints"]).await;
+    let body = r#"{"model":"m","user":"abc"}"#;
+    let expected = json!({"route": "chat", "cch_stripped": false, "session_id": "abc", "source": "body.user",
+        "body_len": 26, "body_md5": "efab59ae29028de3e5f4740213e79c68", "bodylog_len": 26,
+        "bodylog_md5": "efab59ae29028de3e5f4740213e79c68", "bodylog_differs": false});
+    for (port, path) in [(replica.admin, "/chat/_cch_test"), (replica.addr, "/chat/_cch_test?full=0")] {
+        let answer = call(port, &post(path, &[], body)).await;
+        assert_eq!((answer.status(), json_of(&answer)), (200, expected.clone()), "{path}");
+    }
+    let full = json_of(&call(replica.admin, &post("/chat/_cch_test?full=1", &[], body)).await);
+    assert_eq!(full["body_after"], body);
+    let none = json_of(&call(replica.admin, &get("/chat/_cch_test")).await);
+    assert_eq!((none.get("session_id"), &none["source"], &none["body_len"]), (None, &json!("none"), &json!(0)));
+    // Whoever is not on this machine may not look.
+    let far = call(replica.admin, &post("/chat/_cch_test", &[("X-Forwarded-For", "10.0.0.9")], body)).await;
+    assert_eq!((far.status(), json_of(&far)["error"].is_string()), (403, true));
+    assert!(control.no_page_asked());
+    assert!(replica.metrics().await.contains("router_bodies_parsed_total{route=\"chat\"} 0\n"));
+    // The control: what is inspected counts like any request. And a route that only the control plane knows.
+    control.page(200, "{}", "");
+    call(replica.admin, &post("/chat/_route_inspect", &[], body)).await;
+    assert!(replica.metrics().await.contains("router_bodies_parsed_total{route=\"chat\"} 1\n"));
+    control.page_asked().await;
+    control.page(404, "{}", "");
+    assert_eq!(call(replica.admin, &post("/other/_cch_test", &[], body)).await.status(), 404);
+    assert_eq!(control.page_asked().await.0.request, None);
+}
+
+#[tokio::test]
+async fn payloads_9_a_look_at_a_switch_needs_no_post_and_a_change_does() {
+    let (mut control, replica) = with(&[], &["--debug-endpoints"]).await;
+    control.page(200, "{}", "");
+    let post_here = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost:8090\r\nContent-Length: 0\r\n\r\n");
+    for page in ["bodylog", "cch_strip", "kimi_normalize", "include_usage", "system_hoist", "reject_rules"] {
+        let page = format!("/chat/_{page}_toggle");
+        for look in ["", "?on=2", "?reset=0", "?ttl=5"] {
+            for port in [replica.admin, replica.addr] {
+                call(port, &get(&format!("{page}{look}"))).await;
+                assert!(control.page_asked().await.0.is_loopback, "{page}{look}");
+            }
+        }
+        for change in ["?on=0", "?on=true", "?reset=1"] {
+            let path = format!("{page}{change}");
+            call(replica.admin, &get(&path)).await;
+            assert!(!control.page_asked().await.0.is_loopback, "a link: {path}");
+            call(replica.addr, &post_here(&path)).await;
+            assert!(!control.page_asked().await.0.is_loopback, "a proxy may be in front: {path}");
+            call(replica.admin, &post_here(&path)).await;
+            assert!(control.page_asked().await.0.is_loopback, "{path}");
+        }
+    }
+    call(replica.admin, &get("/chat/_bodylog_toggle?pct=5")).await;
+    assert!(!control.page_asked().await.0.is_loopback);
+    // Where to see what became of it.
+    control.no_pages();
+    let [log, usage] = ["/chat/_bodylog_toggle?pct=5", "/chat/_include_usage_toggle?on=1"].map(post_here);
+    let (log, usage) = tokio::join!(call(replica.admin, &log), call(replica.admin, &usage));
+    assert_eq!(json_of(&log)["see"], "/chat/_bodylog_status");
+    assert_eq!(json_of(&usage)["see"], "/chat/_include_usage_toggle");
+}
+
+#[tokio::test]
 async fn route_debug_means_the_sessions_of_the_client_s_key() {
     let (mut control, replica) = with(&[], &[]).await;
     control.publish(|snapshot| {

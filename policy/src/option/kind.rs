@@ -257,6 +257,21 @@ impl Kind {
             .map_err(|error| InvalidValue { got: format!("{} {}", json_kind(json), error.got), ..error })
     }
 
+    /// [`Self::parse_json`] with every problem and its place in the value (`[2].all[1].op`; empty for the value as a whole).
+    /// What is `is_stored` is read as far as it can be used; the value is `None` when nothing of it can.
+    pub fn parse_each(self, json: &Json, is_stored: bool) -> (Option<Value>, Vec<(String, String)>) {
+        if self == Kind::RejectRules {
+            let (rules, problems) = structured::reject_rules(json, is_stored);
+            let is_usable = is_stored || problems.is_empty();
+            let problems = problems.into_iter().map(|one| (one.node, one.problem)).collect();
+            return (is_usable.then_some(Value::RejectRules(rules)), problems);
+        }
+        match self.parse_json(json) {
+            Ok(value) => (Some(value), Vec::new()),
+            Err(error) => (None, vec![(String::new(), error.to_string())]),
+        }
+    }
+
     /// Checks a value as a command line gives it.
     pub fn parse_text(self, text: &str) -> Result<Value, InvalidValue> {
         let text = text.trim();
@@ -303,7 +318,11 @@ impl Kind {
             Kind::DecimalsByModel { above, max } => Some(structured::numbers(json, above, max)),
             Kind::Metrics => Some(structured::metrics(json)),
             Kind::Turns => Some(structured::turns(json)),
-            Kind::RejectRules => Some(structured::reject_rules(json)),
+            Kind::RejectRules => {
+                let (rules, problems) = structured::reject_rules(json, false);
+                let first = problems.first().map(ToString::to_string);
+                Some(first.map_or(Ok(Value::RejectRules(rules)), Err))
+            }
             _ => None,
         }
     }

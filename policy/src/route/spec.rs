@@ -3,7 +3,7 @@
 use super::priority::Priority;
 use crate::ids::{BackendId, RouteName};
 use crate::option::{OptionSet, Preset, RouteOptions, Value};
-use crate::reject::condition::{RuleText, describe};
+use crate::reject::Rule;
 
 const WINDOWS: &str = "backend_context_limits";
 
@@ -49,11 +49,11 @@ impl RouteSpec {
         models
     }
 
-    /// Its rules in words, also of those that are not in force.
-    pub fn rules(&self) -> Vec<RuleText> {
+    /// Its reject rules, whether or not they are in force.
+    pub fn rules(&self) -> &[Rule] {
         match self.set.get("reject_rules") {
-            Some(Value::RejectRules(rules)) => describe(rules),
-            _ => Vec::new(),
+            Some(Value::RejectRules(rules)) => rules.rules(),
+            _ => &[],
         }
     }
 

@@ -2,6 +2,7 @@
 //! once, each with its field, and nothing of it is used.
 
 mod backends;
+mod rules;
 
 use std::fmt;
 
@@ -48,6 +49,15 @@ impl fmt::Display for Complaints {
 
 impl std::error::Error for Complaints {}
 
+/// Where a document comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// An operator, who is there to read what is wrong.
+    New,
+    /// The database or another version of this program: what can be used is used.
+    Stored,
+}
+
 const ROUTE_FIELDS: &str = "name, default, preset, options, backends, backends_by_model";
 /// The session router's names of two of them.
 const OTHER_ROUTE_FIELDS: [&str; 2] = ["peers", "peers_by_model"];
@@ -60,7 +70,7 @@ pub fn parse_document(document: &Json) -> Result<Vec<RouteSpec>, Complaints> {
         return Err(complaints);
     };
     let routes = match top.get("routes") {
-        None => vec![read_route("route", document, &mut complaints)],
+        None => vec![read_route("route", document, Origin::New, &mut complaints)],
         Some(Json::Array(items)) => {
             for key in top.keys().filter(|key| *key != "routes") {
                 complaints.add(key, "unknown field; allowed beside `routes`: nothing");
@@ -68,7 +78,7 @@ pub fn parse_document(document: &Json) -> Result<Vec<RouteSpec>, Complaints> {
             let read = |(index, item): (usize, &Json)| {
                 let label =
                     item.get("name").and_then(Json::as_str).map_or(format!("[{index}]"), |name| format!(".{name}"));
-                read_route(&format!("routes{label}"), item, &mut complaints)
+                read_route(&format!("routes{label}"), item, Origin::New, &mut complaints)
             };
             items.iter().enumerate().map(read).collect()
         }
@@ -85,7 +95,7 @@ pub fn parse_document(document: &Json) -> Result<Vec<RouteSpec>, Complaints> {
 /// Reads one route object.
 pub fn parse_route(document: &Json) -> Result<RouteSpec, Complaints> {
     let mut complaints = Complaints::default();
-    match read_route("route", document, &mut complaints) {
+    match read_route("route", document, Origin::New, &mut complaints) {
         Some(route) => complaints.or(route),
         None => Err(complaints),
     }
@@ -95,7 +105,10 @@ pub fn parse_route(document: &Json) -> Result<RouteSpec, Complaints> {
 /// older version stored). `None` when the rest of the route is not valid.
 pub fn parse_stored(document: &Json) -> (Option<RouteSpec>, Complaints) {
     let mut complaints = Complaints::default();
-    let route = read_route("route", document, &mut complaints);
+    let mut route = read_route("route", document, Origin::Stored, &mut complaints);
+    if let Some(route) = &mut route {
+        rules::keep_valid("route", route, &mut complaints);
+    }
     (route, complaints)
 }
 
@@ -112,6 +125,38 @@ pub fn parse_option(name: &str, json: &Json) -> Result<(&'static str, Value), St
         return Err(unknown_option(name));
     };
     option.kind.parse_json(json).map(|value| (option.name, value)).map_err(|error| error.to_string())
+}
+
+/// Checks one option by name; each complaint names the option and the place in its value (`reject_rules[0].op`).
+pub fn parse_option_each(name: &str, json: &Json) -> Result<(&'static str, Value), Complaints> {
+    let mut complaints = Complaints::default();
+    match read_option("", name, json, Origin::New, &mut complaints) {
+        Some(option) => complaints.or(option),
+        None => Err(complaints),
+    }
+}
+
+/// Reads one option as far as it can be used: from another version of this program.
+pub fn parse_stored_option(name: &str, json: &Json) -> Option<(&'static str, Value)> {
+    read_option("", name, json, Origin::Stored, &mut Complaints::default())
+}
+
+fn read_option(
+    prefix: &str,
+    name: &str,
+    json: &Json,
+    origin: Origin,
+    complaints: &mut Complaints,
+) -> Option<(&'static str, Value)> {
+    let Some(option) = catalogue::find(name) else {
+        complaints.add(format!("{prefix}{name}"), unknown_option(name));
+        return None;
+    };
+    let (value, problems) = option.kind.parse_each(json, origin == Origin::Stored);
+    for (place, problem) in problems {
+        complaints.add(format!("{prefix}{name}{place}"), problem);
+    }
+    value.map(|value| (option.name, value))
 }
 
 /// A backend of a pool must have an address that no other has, and likewise a name.
@@ -145,6 +190,7 @@ fn check_together(routes: &[RouteSpec], complaints: &mut Complaints) {
         check_context(route, complaints);
         check_models(route, complaints);
         check_flow(route, complaints);
+        rules::check(&format!("routes.{}", route.name), route, complaints);
         if routes.iter().take(index).any(|other| other.name == route.name) {
             complaints.add(format!("routes.{}.name", route.name), "duplicate: another route has this name and prefix");
         }
@@ -221,7 +267,7 @@ fn shown(model: &str) -> String {
     model.chars().take(64).collect()
 }
 
-fn read_route(path: &str, document: &Json, complaints: &mut Complaints) -> Option<RouteSpec> {
+fn read_route(path: &str, document: &Json, origin: Origin, complaints: &mut Complaints) -> Option<RouteSpec> {
     let Json::Object(object) = document else {
         complaints.add(path, format!("object expected, got {}", json_kind(document)));
         return None;
@@ -252,7 +298,7 @@ fn read_route(path: &str, document: &Json, complaints: &mut Complaints) -> Optio
             Preset::None
         }),
     };
-    let set = read_options(path, object.get("options"), complaints);
+    let set = read_options(path, object.get("options"), origin, complaints);
     let backends = backends::read_all(path, object, complaints);
     Some(RouteSpec { name: name?, is_default, preset, set, backends })
 }
@@ -270,20 +316,17 @@ fn read_name(path: &str, object: &Map<String, Json>, complaints: &mut Complaints
     None
 }
 
-fn read_options(path: &str, json: Option<&Json>, complaints: &mut Complaints) -> OptionSet {
+fn read_options(path: &str, json: Option<&Json>, origin: Origin, complaints: &mut Complaints) -> OptionSet {
     let mut set = OptionSet::new();
+    let prefix = format!("{path}.options.");
     match json {
         None | Some(Json::Null) => {}
         Some(Json::Object(options)) => {
             for (name, json) in options {
-                match parse_option(name, json) {
-                    Ok((known, value)) => {
-                        if set.insert(known, value).is_some() {
-                            complaints
-                                .add(format!("{path}.options.{name}"), format!("duplicate: {known} is set as well"));
-                        }
-                    }
-                    Err(problem) => complaints.add(format!("{path}.options.{name}"), problem),
+                if let Some((known, value)) = read_option(&prefix, name, json, origin, complaints)
+                    && set.insert(known, value).is_some()
+                {
+                    complaints.add(format!("{prefix}{name}"), format!("duplicate: {known} is set as well"));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use router_policy::ids::{BackendId, RouteName};
 use router_policy::option::{OptionSet, Preset};
-use router_policy::route::validate::parse_option;
+use router_policy::route::validate::parse_stored_option;
 use router_policy::route::{BackendSpec, Priority, RouteSpec};
 
 use super::InvalidMessage;
@@ -39,7 +39,7 @@ impl TryFrom<&v1::Route> for RouteSpec {
             .options
             .iter()
             .filter(|(key, _)| *key != PRESET)
-            .filter_map(|(key, text)| parse_option(key, &serde_json::Value::String(text.clone())).ok())
+            .filter_map(|(key, text)| parse_stored_option(key, &serde_json::Value::String(text.clone())))
             .collect();
         let backends = route.backends.iter().map(BackendSpec::try_from).collect::<Result<_, _>>()?;
         Ok(Self { name, is_default: route.is_default, preset, set, backends })

@@ -3,7 +3,7 @@
 use router_policy::option::kind::Value;
 use router_policy::option::{Kind, catalogue};
 use router_policy::route::raw::document_json;
-use router_policy::route::validate::parse_option;
+use router_policy::route::validate::parse_option_each;
 use router_policy::route::{Complaint, Complaints};
 use router_proto::v1;
 use serde_json::Value as Json;
@@ -70,9 +70,9 @@ pub(super) async fn set(fleet: &Fleet, request: v1::SetRouteRequest) -> Result<v
     });
     let mut values = Vec::new();
     for (name, text) in set {
-        match parse_option(&name, &Json::String(text)) {
+        match parse_option_each(&name, &Json::String(text)) {
             Ok(value) => values.push(value),
-            Err(problem) => complain(&name, problem),
+            Err(found) => found.0.into_iter().for_each(|one| complain(&one.field, one.problem)),
         }
     }
     for name in unset.iter().filter(|name| catalogue::find(name).is_none()) {

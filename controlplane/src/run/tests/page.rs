@@ -9,6 +9,7 @@ use crate::page::page;
 use crate::pool::{Asked, Caller};
 
 mod limits;
+mod payload;
 
 async fn still(place: &Place, mut options: Json, backends: Json) -> Still {
     // Nobody answers at these addresses.
@@ -102,7 +103,7 @@ async fn unknown_routes_and_pages_and_routes_without_backends() {
         (404, json!({"error": "unknown route", "route": "nowhere", "scope": "fleet"}))
     );
     let (status, unknown) = told(&still, request("_metrics")).await;
-    assert_eq!((status, unknown["pages"].as_array().unwrap().len()), (404, 20));
+    assert_eq!((status, unknown["pages"].as_array().unwrap().len()), (404, 30));
     for known in unknown["pages"].as_array().unwrap() {
         assert_ne!(told(&still, request(known.as_str().unwrap())).await.0, 404, "{known}");
     }

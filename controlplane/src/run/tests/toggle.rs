@@ -17,7 +17,8 @@ async fn routed(place: &Place) -> Still {
         {"name": "chat", "backends": ["127.0.0.1:9"], "options": {"health_failures": 1000,
             "ttft_metrics": [{"metric": "avg", "threshold": 5}]}},
         {"name": "many", "backends": [{"address": "127.0.0.1:9", "models": ["a", "b"]}],
-            "options": {"health_failures": 1000, "load_rate_limit": false}}]});
+            "options": {"health_failures": 1000, "load_rate_limit": false}},
+        {"name": "tps", "backends": ["127.0.0.1:9"], "options": {"health_failures": 1000, "tps_limit_tps": 20}}]});
     still.fleet.apply(&document, ApplyMode::default()).await.unwrap();
     still
 }
@@ -151,6 +152,28 @@ async fn notes_say_what_makes_a_toggle_idle(place: Place) {
     assert_eq!(
         note(ToggleChange { model: "a", ..on("many", "ttft_limit_ms", "9") }).await,
         "ttft is switched off: the limit has no effect while it is"
+    );
+    assert_eq!(
+        note(on("chat", "reject_rules", "on")).await,
+        "the route has no rules (option reject_rules): nobody is refused"
+    );
+    assert_eq!(note(on("chat", "reject_rules", "off")).await, "reject_rules is already off by the route's option");
+    let with_collector = "bodies are captured on replicas that have a collector (--bodylog-host)";
+    let by_option = "bodylog is already on by the route's option";
+    assert_eq!(note(on("chat", "bodylog", "on")).await, format!("{by_option}; {with_collector}"));
+    assert_eq!(note(on("chat", "bodylog_pct", "0")).await, "");
+    assert_eq!(
+        note(on("chat", "bodylog", "on")).await,
+        format!("{by_option}; {with_collector}; of 100 requests 0 are: bodylog_pct or bodylog_default_pct says so")
+    );
+    assert_eq!(note(on("chat", "bodylog", "off")).await, "");
+    assert_eq!(note(on("chat", "bodylog_pct", "5")).await, "bodylog is off: nothing is captured");
+    let sampled = "streams whose clients do not ask for token counts tell none: they are no samples of tps";
+    assert_eq!(note(on("tps", "include_usage", "off")).await, sampled);
+    assert_eq!(
+        note(on("chat", "include_usage", "off")).await,
+        "include_usage is already off by the route's option",
+        "the control: it measures no tps"
     );
     still.kill().await;
 }

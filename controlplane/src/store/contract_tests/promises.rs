@@ -2,7 +2,7 @@
 
 use router_policy::ids::LeaseId;
 
-use super::super::{BindingTouch, FlowRow, MarkKind, StoreError, Stored, ToggleRow};
+use super::super::{BindingTouch, FlowRow, MarkKind, PayloadCountsRow, StoreError, Stored, ToggleRow};
 use super::{Installation, backend, binding, forget, key, lease, mark, put, replica, route, route_row, session};
 use crate::store::{BindingWrite, Store};
 
@@ -11,6 +11,7 @@ fn sorted(mut stored: Stored) -> Stored {
     stored.leases.sort_by_key(|row| row.lease);
     stored.marks.sort_by_key(|row| (row.route.clone(), row.backend.clone(), row.kind));
     stored.flows.sort_by_key(|row| (row.route.clone(), row.model.clone()));
+    stored.payload_counts.sort_by_key(|row| row.route.clone());
     stored.toggles.sort_by_key(|row| (row.route.clone(), row.name.clone(), row.model.clone()));
     stored
 }
@@ -29,6 +30,7 @@ pub(super) async fn an_empty_installation_holds_nothing(installation: Installati
     store.save_leases(&[], &[]).await.unwrap();
     store.save_marks(&[], &[]).await.unwrap();
     store.save_flows(&[]).await.unwrap();
+    store.save_payload_counts(&[]).await.unwrap();
     store.save_toggles(&[], &[]).await.unwrap();
     store.save_replicas(&[]).await.unwrap();
     assert_eq!(load(&*store).await, Stored::default());
@@ -59,6 +61,10 @@ fn flow(name: &str, model: &str, state: &str) -> FlowRow {
     FlowRow { route: route(name), model: model.into(), state: state.into(), updated_unix_ms: 1_700_000_000_000 }
 }
 
+fn payload(name: &str, state: &str) -> PayloadCountsRow {
+    PayloadCountsRow { route: route(name), state: state.into(), updated_unix_ms: i64::MAX.unsigned_abs() }
+}
+
 fn toggle(on: &str, name: &str, model: &str, value: &str, until_unix_ms: Option<u64>) -> ToggleRow {
     ToggleRow { route: route(on), name: name.into(), model: model.into(), value: value.into(), until_unix_ms }
 }
@@ -86,6 +92,7 @@ fn everything() -> Stored {
             mark("embed", MarkKind::Unhealthy),
         ],
         flows: vec![flow("chat", "", "{}"), flow("embed", "an \"ü\" model", r#"{"value": "1e-9"}"#)],
+        payload_counts: vec![payload("chat", "{}"), payload("embed", r#"{"rule_hits": {"a \"ü\" rule": 1}}"#)],
         toggles: vec![
             toggle("chat", "load_rate_limit", "", "off", None),
             toggle("embed", "ttft_limit_ms", "", "12.5", Some(i64::MAX.unsigned_abs())),
@@ -103,6 +110,7 @@ async fn save(store: &dyn Store, stored: &Stored) {
     store.save_leases(&stored.leases, &[]).await.unwrap();
     store.save_marks(&stored.marks, &[]).await.unwrap();
     store.save_flows(&stored.flows).await.unwrap();
+    store.save_payload_counts(&stored.payload_counts).await.unwrap();
     store.save_toggles(&stored.toggles, &[]).await.unwrap();
     for key in &stored.keys {
         store.add_key(key).await.unwrap();
@@ -140,6 +148,7 @@ pub(super) async fn a_repeated_call_changes_nothing(installation: Installation) 
     assert_eq!(left.leases, []);
     assert_eq!(left.marks, everything().marks[..1]);
     assert_eq!((left.flows, left.toggles), (everything().flows[..1].to_vec(), vec![]));
+    assert_eq!(left.payload_counts, everything().payload_counts[..1]);
     assert_eq!(left.keys, everything().keys[1..]);
     assert_eq!(left.replicas, everything().replicas[1..]);
 }
@@ -166,24 +175,27 @@ pub(super) async fn the_last_write_of_a_session_counts(installation: Installatio
     assert_eq!(load(&*store).await.bindings, [binding("chat", 1), binding("embed", 1)]);
 }
 
-pub(super) async fn the_last_row_of_a_pool_and_of_a_toggle_counts(installation: Installation) {
+pub(super) async fn the_last_row_of_a_pool_a_payload_and_a_toggle_counts(installation: Installation) {
     let store = installation.open().await;
     store.save_routes(&[route_row("chat")], &[]).await.unwrap();
     store.save_flows(&[flow("chat", "m", "1"), flow("chat", "", "2"), flow("chat", "m", "3")]).await.unwrap();
+    store.save_payload_counts(&[payload("chat", "1"), payload("chat", "2")]).await.unwrap();
     let (early, late) = (toggle("chat", "ttft", "", "on", Some(9)), toggle("chat", "ttft", "", "off", None));
     let of_model = toggle("chat", "tps_limit_tps", "m", "5", None);
     store.save_toggles(&[early.clone(), of_model.clone(), late.clone()], &[]).await.unwrap();
     let stored = load(&*store).await;
     assert_eq!(stored.flows, [flow("chat", "", "2"), flow("chat", "m", "3")]);
     assert_eq!(stored.toggles, [of_model.clone(), late]);
+    assert_eq!(stored.payload_counts, [payload("chat", "2")]);
 
     store.save_flows(&[flow("chat", "", "4")]).await.unwrap();
+    store.save_payload_counts(&[payload("chat", "3")]).await.unwrap();
     // What goes, goes before what comes.
     let key = |row: &ToggleRow| (row.route.clone(), row.name.clone(), row.model.clone());
     store.save_toggles(std::slice::from_ref(&early), &[key(&early), key(&of_model)]).await.unwrap();
     let stored = load(&*store).await;
     assert_eq!(stored.flows, [flow("chat", "", "4"), flow("chat", "m", "3")]);
-    assert_eq!(stored.toggles, [early]);
+    assert_eq!((stored.toggles, stored.payload_counts), (vec![early], vec![payload("chat", "3")]));
 }
 
 pub(super) async fn touches_add_up_and_never_revive(installation: Installation) {
@@ -212,6 +224,7 @@ pub(super) async fn rows_of_unknown_routes_are_passed_over(installation: Install
     store.save_leases(&[lease("gone", 1, "r1"), lease("chat", 2, "r1")], &[]).await.unwrap();
     store.save_marks(&[mark("gone", MarkKind::Ban), mark("chat", MarkKind::Ban)], &[]).await.unwrap();
     store.save_flows(&[flow("gone", "", "{}"), flow("chat", "", "{}")]).await.unwrap();
+    store.save_payload_counts(&[payload("gone", "{}"), payload("chat", "{}")]).await.unwrap();
     let on = |name| toggle(name, "ttft", "", "on", None);
     store.save_toggles(&[on("gone"), on("chat")], &[]).await.unwrap();
     let stored = load(&*store).await;
@@ -219,6 +232,7 @@ pub(super) async fn rows_of_unknown_routes_are_passed_over(installation: Install
     assert_eq!(stored.leases, [lease("chat", 2, "r1")]);
     assert_eq!(stored.marks, [mark("chat", MarkKind::Ban)]);
     assert_eq!((stored.flows, stored.toggles), (vec![flow("chat", "", "{}")], vec![on("chat")]));
+    assert_eq!(stored.payload_counts, [payload("chat", "{}")]);
 }
 
 pub(super) async fn a_removed_route_takes_its_rows_along(installation: Installation) {
@@ -229,7 +243,7 @@ pub(super) async fn a_removed_route_takes_its_rows_along(installation: Installat
     let stored = load(&*store).await;
     assert_eq!(stored.routes, [route_row("chat")]);
     assert_eq!((stored.bindings, stored.leases, stored.marks), (vec![], vec![], vec![]));
-    assert_eq!((stored.flows, stored.toggles), (vec![], vec![]));
+    assert_eq!((stored.flows, stored.payload_counts, stored.toggles), (vec![], vec![], vec![]));
     // Marks that come with a route are not those that went with it.
     let marks = [mark("chat", MarkKind::Drain), mark("gone", MarkKind::Drain)];
     store.save_routes_marked(&[route_row("chat")], &[route("chat")], &marks).await.unwrap();

@@ -2,7 +2,7 @@
 
 use super::Step;
 use crate::store::row::{mark_text, to_i64};
-use crate::store::{BindingRow, FlowRow, LeaseRow, MarkRow, StoreError, ToggleRow};
+use crate::store::{BindingRow, FlowRow, LeaseRow, MarkRow, PayloadCountsRow, StoreError, ToggleRow};
 
 #[derive(Default)]
 pub(super) struct BindingArrays {
@@ -113,6 +113,13 @@ pub(super) fn flow_rows<'q>(query: Step<'q>, rows: &[&FlowRow]) -> Result<Step<'
     let states: Vec<_> = rows.iter().map(|row| row.state.clone()).collect();
     let updated = rows.iter().map(|row| to_i64(row.updated_unix_ms)).collect::<Result<Vec<_>, _>>()?;
     Ok(query.bind(routes).bind(models).bind(states).bind(updated))
+}
+
+pub(super) fn payload_rows<'q>(query: Step<'q>, rows: &[&PayloadCountsRow]) -> Result<Step<'q>, StoreError> {
+    let routes: Vec<_> = rows.iter().map(|row| row.route.as_str().to_owned()).collect();
+    let states: Vec<_> = rows.iter().map(|row| row.state.clone()).collect();
+    let updated = rows.iter().map(|row| to_i64(row.updated_unix_ms)).collect::<Result<Vec<_>, _>>()?;
+    Ok(query.bind(routes).bind(states).bind(updated))
 }
 
 pub(super) fn toggle_rows<'q>(query: Step<'q>, rows: &[&ToggleRow]) -> Result<Step<'q>, StoreError> {

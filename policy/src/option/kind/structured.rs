@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Value, json_kind};
 use crate::flow::metric::{MAX_METRICS, Metric, Statistic};
 use crate::flow::turn::{MAX_ROWS, TurnRow, TurnTable};
-use crate::reject::RuleList;
+use crate::reject::{InvalidRule, RuleList};
 
 /// Names of models and metrics, in characters.
 const NAME_MAX: usize = 256;
@@ -46,11 +46,16 @@ pub(super) fn numbers(json: &Json, above: f64, max: f64) -> Result<Value, String
     Ok(Value::Decimals(numbers))
 }
 
-/// The error names the rule, the node in it, and what is allowed there.
-pub(super) fn reject_rules(json: &Json) -> Result<Value, String> {
-    match json {
-        Json::Null => Ok(Value::RejectRules(RuleList::default())),
-        other => RuleList::parse(other).map(Value::RejectRules).map_err(|error| error.to_string()),
+/// A list of rules; in text also its JSON. Every problem with its place in the list.
+pub(super) fn reject_rules(json: &Json, is_stored: bool) -> (RuleList, Vec<InvalidRule>) {
+    let inner = json.as_str().map(json_of);
+    let json = inner.as_ref().unwrap_or(json);
+    if is_stored {
+        return RuleList::parse_stored(json);
+    }
+    match RuleList::parse(json) {
+        Ok(rules) => (rules, Vec::new()),
+        Err(problems) => (RuleList::default(), problems),
     }
 }
 

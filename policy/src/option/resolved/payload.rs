@@ -39,10 +39,7 @@ pub struct PayloadSettings {
 
 impl PayloadSettings {
     pub(super) fn read(read: &Reader<'_>) -> Self {
-        let syntax = match read.word("match_syntax") {
-            "lua" => MatchSyntax::Lua,
-            _ => MatchSyntax::Regex,
-        };
+        let syntax = MatchSyntax::from_word(read.word("match_syntax"));
         Self {
             cch_strip: read.flag("cch_default_enabled"),
             kimi_normalize: read.flag("kimi_normalize_default_enabled"),
@@ -56,7 +53,7 @@ impl PayloadSettings {
             include_usage_hide: read.flag("include_usage_hide"),
             system_hoist: read.flag("system_hoist_default_enabled"),
             reject_rules: match read.value("reject_rules") {
-                // A document that an older version stored may have a rule that is none any more: the others stay.
+                // With a pattern that is none in this syntax a document is refused; what is there all the same is left out.
                 Some(Value::RejectRules(rules)) => RuleSet::of_valid(&rules, syntax),
                 _ => RuleSet::default(),
             },

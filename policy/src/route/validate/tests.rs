@@ -143,3 +143,102 @@ fn limits_8_1_options_that_need_each_other() {
     assert!(only(json!({"ttft_limit_by_model": {"m": 5}})).contains("no backend serves model 'm'; allowed: none"));
     assert!(only(json!({"default_max": 3, "max_concurrency": 4})).contains("duplicate"));
 }
+
+fn ruled(rules: &Json, more: &Json) -> Json {
+    let mut options = json!({"reject_rules": rules});
+    options.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"routes": [{"name": "chat", "options": options}]})
+}
+
+#[test]
+fn rulings_6_each_bad_rule_is_a_complaint_with_its_node() {
+    let rules = json!([{"field": "x", "op": "exists"}, {"field": "x", "op": "match", "value": "a"},
+        {"all": [{"field": "x", "op": "exists"}, {"field": "x", "op": "like"}], "status": 200}]);
+    for written in [rules.clone(), json!(rules.to_string())] {
+        let found = complaints(&ruled(&written, &json!({})));
+        let node = "routes.chat.options.reject_rules[2]";
+        assert!(
+            found[0].starts_with(&format!("{node}.all[1].op: unknown operator 'like'; allowed: gt, ")),
+            "{found:?}"
+        );
+        assert_eq!(found[1], format!("{node}.status: 200 is no status of a refusal; allowed: 400..=599"));
+        assert_eq!(found.len(), 2);
+    }
+    assert_eq!(
+        complaints(&ruled(&json!("[{]"), &json!({}))),
+        ["routes.chat.options.reject_rules: list of rules expected, got string"]
+    );
+    for none in [json!("none"), json!([]), Json::Null] {
+        assert!(complaints(&ruled(&none, &json!({}))).is_empty(), "{none}");
+    }
+}
+
+#[test]
+fn patterns_are_checked_in_the_route_s_own_syntax() {
+    let rule = |pattern: &str| json!([{"any": [{"field": "x", "op": "match", "value": pattern}]}]);
+    let field = "routes.chat.options.reject_rules[0].any[0].value";
+    for (pattern, more, problem) in [
+        ("%d(", json!({}), Some("not a regular expression: unclosed group")),
+        ("%b()", json!({"match_syntax": "lua"}), Some("not a Lua pattern that can be used: `%b`")),
+        ("%b()", json!({}), None),
+        ("[%]]", json!({}), None),
+        ("(a|b){2}", json!({"match_syntax": "lua"}), None),
+        ("*", json!({}), Some("not a regular expression: repetition operator missing expression")),
+        ("*", json!({"match_syntax": "lua"}), None),
+    ] {
+        let found = complaints(&ruled(&rule(pattern), &more));
+        match problem {
+            Some(problem) => assert!(found[0].starts_with(&format!("{field}: {problem}")), "{found:?}"),
+            None => assert!(found.is_empty(), "{found:?}"),
+        }
+    }
+    let mut preset = ruled(&rule("%b()"), &json!({}));
+    preset["routes"][0]["preset"] = json!("openresty");
+    assert_eq!(complaints(&preset).len(), 1, "the preset's syntax is Lua");
+    // What comes later is checked with what is there: as `route set` does.
+    let mut routes = parse_document(&ruled(&rule("*"), &json!({"match_syntax": "lua"}))).unwrap();
+    assert!(check_all(&routes).is_ok());
+    routes[0].set.remove("match_syntax");
+    assert!(check_all(&routes).unwrap_err().to_string().starts_with(field));
+}
+
+#[test]
+fn rulings_6_a_stored_route_keeps_its_good_rules_and_says_which_are_not() {
+    let rules = json!([{"field": "x", "op": "match", "value": "("}, {"field": "x", "op": "like"},
+        {"field": "x", "op": "exists", "status": 1, "extra": 2}]);
+    let stored = json!({"name": "chat", "options": {"reject_rules": rules, "max_waiting": "many"}});
+    let (route, found) = parse_stored(&stored);
+    let route = route.unwrap();
+    let fields: Vec<&str> = found.0.iter().map(|one| one.field.trim_start_matches("route.options.")).collect();
+    assert_eq!(
+        fields,
+        [
+            "reject_rules[1].op",
+            "reject_rules[2].extra",
+            "reject_rules[2].status",
+            "max_waiting",
+            "reject_rules[0].value"
+        ]
+    );
+    let names = |route: &RouteSpec| -> Vec<String> {
+        route.options().payload.reject_rules.rules().map(|rule| rule.name().to_owned()).collect()
+    };
+    assert_eq!(names(&route), ["rule3"]);
+    // It does not stand in the way of other changes, and is a new document as it is.
+    assert!(check_all(std::slice::from_ref(&route)).is_ok());
+    assert_eq!(names(&parse_route(&route_json(&route)).unwrap()), ["rule3"]);
+}
+
+#[test]
+fn one_option_s_complaints_have_their_place() {
+    let found = parse_option_each("reject_rules", &json!(r#"[{"field":"x","op":"y"},{"field":1}]"#)).unwrap_err();
+    let fields: Vec<&str> = found.0.iter().map(|one| one.field.as_str()).collect();
+    assert_eq!(fields, ["reject_rules[0].op", "reject_rules[1].field", "reject_rules[1].op"]);
+    assert_eq!(parse_option_each("max_waitin", &json!(1)).unwrap_err().0[0].field, "max_waitin");
+    assert_eq!(parse_option_each("max_waiting", &json!("x")).unwrap_err().0[0].field, "max_waiting");
+    assert!(parse_option_each("max_waiting", &json!("7")).is_ok());
+    let (_, value) =
+        parse_stored_option("reject_rules", &json!(r#"[{"field":"x","op":"y"},{"field":"x","op":"exists"}]"#)).unwrap();
+    assert!(value.to_string().contains("rule2"), "{value}");
+    assert!(parse_stored_option("max_waiting", &json!("x")).is_none());
+}

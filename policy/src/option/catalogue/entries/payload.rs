@@ -3,6 +3,7 @@
 use super::super::OptionDef;
 use super::option;
 use crate::option::kind::Kind;
+use crate::reject::MatchSyntax;
 use crate::sse::rewrite::HANDLER_NAMES;
 
 const GROUP: &str = "payload";
@@ -85,7 +86,7 @@ pub(super) const ENTRIES: &[OptionDef] = &[
     option(
         "match_syntax",
         GROUP,
-        Kind::Word(&["regex", "lua"]),
+        Kind::Word(&MatchSyntax::NAMES),
         "regex",
         "What the patterns of `match` in `reject_rules` are: regular expressions, or the Lua patterns of the session \
          router.",
