@@ -266,5 +266,8 @@ fn json_session_id<'a>(inner: &str) -> Option<Cow<'a, [u8]>> {
 }
 
 #[cfg(test)]
+#[path = "extract/examples.rs"]
+mod examples;
+#[cfg(test)]
 #[path = "extract/tests.rs"]
 mod tests;
