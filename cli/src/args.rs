@@ -116,6 +116,8 @@ pub(crate) enum Command {
     Route(Noun<command::route::RouteVerb>),
     /// Add, list, set and remove the backends of a route.
     Backend(Noun<command::backend::BackendVerb>),
+    /// Test reject rules on a request.
+    Rules(Noun<command::rules::RulesVerb>),
     /// Set, undo and list run-time switches and limits of a route or of all: on every replica, durable, for a time if asked.
     Toggle(Verb<command::toggle::ToggleArgs>),
     /// Take backends out of admission; running streams go on.

@@ -22,6 +22,7 @@ pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod key;
 pub(crate) mod route;
+pub(crate) mod rules;
 pub(crate) mod session;
 pub(crate) mod status;
 pub(crate) mod toggle;
@@ -70,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Check(args) => check::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Route(noun) => operate(noun.connect, OperatorVerb::Route(noun.verb)),
+        Command::Rules(noun) => operate(noun.connect, OperatorVerb::Rules(noun.verb)),
         Command::Backend(noun) => operate(noun.connect, OperatorVerb::Backend(noun.verb)),
         Command::Session(noun) => operate(noun.connect, OperatorVerb::Session(noun.verb)),
         Command::Key(noun) => operate(noun.connect, OperatorVerb::Key(noun.verb)),
@@ -106,6 +108,7 @@ fn serve(
 #[derive(Debug)]
 pub(crate) enum OperatorVerb {
     Route(route::RouteVerb),
+    Rules(rules::RulesVerb),
     Backend(backend::BackendVerb),
     Session(session::SessionVerb),
     Key(key::KeyVerb),
@@ -127,6 +130,7 @@ impl OperatorVerb {
         // What needs no control plane, or must be checked before it is asked.
         let verb = match self {
             Self::Route(route::RouteVerb::Options(args)) => return route::options::run(&args, out),
+            Self::Rules(verb) => return trouble(verb.run(connect, out).await),
             Self::Diff(args) => return trouble(apply::diff(args, connect, out).await),
             Self::Apply(args) => return apply::apply(args, connect, out).await,
             Self::Import(verb) => return verb.run(connect, out).await,
@@ -145,12 +149,12 @@ impl OperatorVerb {
             Self::Unban(args) => ban::unban(args, &mut admin, out).await,
             Self::Export(args) => export::run(args, &mut admin, out).await,
             Self::Status(args) => status::run(args, &mut admin, out).await,
-            Self::Apply(_) | Self::Diff(_) | Self::Import(_) => Ok(()),
+            Self::Rules(_) | Self::Apply(_) | Self::Diff(_) | Self::Import(_) => Ok(()),
         }
     }
 }
 
-/// `diff` keeps 1 for "they differ": whatever else went wrong is 2.
+/// `diff` keeps 1 for "they differ", and `rules test` for "it is refused": whatever else went wrong is 2.
 fn trouble(outcome: Outcome) -> Outcome {
     outcome.map_err(|failure| match failure.kind {
         Kind::Failed | Kind::Unavailable => Failure { kind: Kind::Trouble, ..failure },

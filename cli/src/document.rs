@@ -69,7 +69,8 @@ impl Document {
         parse_document(&self.json).map(drop).map_err(|complaints| Failure::failed(self.place(&complaints)))
     }
 
-    fn place(&self, complaints: &Complaints) -> String {
+    /// Each complaint with its file and line in front.
+    pub(crate) fn place(&self, complaints: &Complaints) -> String {
         let line = |complaint: &router_policy::route::Complaint| {
             format!("{}: {}: {}", self.label(&complaint.field), complaint.field, complaint.problem)
         };
@@ -129,7 +130,11 @@ fn without_place(message: &str) -> &str {
 
 /// Walks the document as the validator names its fields.
 fn note_places(document: &Spanned<Node>, places: &mut BTreeMap<String, (u64, u64)>) {
-    let Node::Map(fields) = &document.value else { return };
+    let Node::Map(fields) = &document.value else {
+        // Rules alone.
+        return note_within("", document, places);
+    };
+    note_rules("", fields, places);
     let routes = fields.iter().find(|(key, _)| key.value == "routes");
     note_fields("", fields, places);
     match routes.map(|(_, node)| &node.value) {
@@ -152,7 +157,10 @@ fn note_route(path: &str, route: &Spanned<Node>, places: &mut BTreeMap<String, (
     note_fields(&format!("{path}."), fields, places);
     for (key, node) in fields {
         match (key.value.as_str(), &node.value) {
-            ("options", Node::Map(options)) => note_fields(&format!("{path}.options."), options, places),
+            ("options", Node::Map(options)) => {
+                note_fields(&format!("{path}.options."), options, places);
+                note_rules(&format!("{path}.options."), options, places);
+            }
             (list @ ("backends" | "peers"), Node::List(backends)) => {
                 note_backends(&format!("{path}.{list}"), backends, places);
             }
@@ -165,6 +173,32 @@ fn note_route(path: &str, route: &Spanned<Node>, places: &mut BTreeMap<String, (
                 }
             }
             _ => {}
+        }
+    }
+}
+
+/// Rules hold rules: every place in them is noted.
+fn note_rules(prefix: &str, fields: &[Field], places: &mut BTreeMap<String, (u64, u64)>) {
+    for (key, node) in fields.iter().filter(|(key, _)| key.value == "reject_rules") {
+        note_within(&format!("{prefix}{}", key.value), node, places);
+    }
+}
+
+fn note_within(path: &str, node: &Spanned<Node>, places: &mut BTreeMap<String, (u64, u64)>) {
+    match &node.value {
+        Node::Plain(_) => {}
+        Node::List(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let place = format!("{path}[{index}]");
+                note(&place, item, places);
+                note_within(&place, item, places);
+            }
+        }
+        Node::Map(fields) => {
+            note_fields(&format!("{path}."), fields, places);
+            for (key, node) in fields {
+                note_within(&format!("{path}.{}", key.value), node, places);
+            }
         }
     }
 }

@@ -13,16 +13,19 @@ Exit codes:
    69  the control plane is unreachable or can't answer now: nothing was changed, the call may be repeated
   124  `--timeout` passed
   130  stopped by a second signal
-`routerctl diff` answers as diff(1) does: 0 no difference, 1 differences, 2 trouble.";
+`routerctl diff` answers as diff(1) does: 0 no difference, 1 differences, 2 trouble.
+`routerctl rules test` likewise: 0 the request passes, 1 a rule refuses it, 2 trouble.";
 
 /// What kind of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `diff` found differences. Says nothing: the differences are the answer.
     Differs,
+    /// `rules test` found that the request is refused. Says nothing: that is the answer.
+    Rejected,
     /// Refused, not found, or an error while running.
     Failed,
-    /// `diff` could not compare.
+    /// `diff` could not compare, `rules test` not test.
     Trouble,
     /// The command line or a role's configuration is wrong.
     Usage,
@@ -42,7 +45,7 @@ impl Kind {
         match self {
             // A reader that has seen enough (`| head`) is no error.
             Self::OutputClosed => 0,
-            Self::Differs | Self::Failed => 1,
+            Self::Differs | Self::Rejected | Self::Failed => 1,
             Self::Trouble => 2,
             Self::Usage => 64,
             Self::Unavailable => 69,
@@ -127,7 +130,15 @@ mod tests {
 
     #[test]
     fn each_code_that_can_happen_is_documented() {
-        let kinds = [Kind::Differs, Kind::Failed, Kind::Usage, Kind::Unavailable, Kind::TimedOut, Kind::Interrupted];
+        let kinds = [
+            Kind::Differs,
+            Kind::Rejected,
+            Kind::Failed,
+            Kind::Usage,
+            Kind::Unavailable,
+            Kind::TimedOut,
+            Kind::Interrupted,
+        ];
         for kind in kinds {
             assert!(EXIT_CODES.contains(&format!("{:>5}  ", kind.code())), "{kind:?}");
         }

@@ -55,6 +55,8 @@ fn each_verb_is_understood() {
         "key add laptop",
         "key list",
         "key revoke laptop",
+        "rules test -f rules.yaml --body request.json",
+        "rules test --route chat --body - --match-syntax lua -o json",
         "toggle",
         "toggle --all load_rate_limit off --for 30m",
         "toggle --all tps_limit_tps reset --model m1",

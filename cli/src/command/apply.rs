@@ -5,6 +5,7 @@ use router_proto::v1;
 
 use crate::args::Connect;
 use crate::client::Admin;
+use crate::command::rules::note_if_off;
 use crate::document::{self, Document};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Out;
@@ -40,22 +41,24 @@ struct Source {
 
 /// Stores the file's routes.
 pub(crate) async fn apply(args: ApplyArgs, connect: &Connect, out: &mut Out<'_>) -> Outcome {
-    let changes = send(&args.source, args.dry_run, connect).await?;
+    let (changes, mut admin) = send(&args.source, args.dry_run, connect).await?;
+    note_if_off(&changes, &mut admin, out).await;
     out.answer(&changes)
 }
 
 /// Shows what `apply` would change.
 pub(crate) async fn diff(args: DiffArgs, connect: &Connect, out: &mut Out<'_>) -> Outcome {
-    let changes = send(&args.source, true, connect).await?;
+    let (changes, _) = send(&args.source, true, connect).await?;
     out.answer(&changes)?;
     if changes.changes.is_empty() { Ok(()) } else { Err(Failure::new(Kind::Differs, "")) }
 }
 
-async fn send(source: &Source, dry_run: bool, connect: &Connect) -> Result<Changes, Failure> {
+async fn send(source: &Source, dry_run: bool, connect: &Connect) -> Result<(Changes, Admin), Failure> {
     let document = Document::read(&source.file)?;
     document.check()?;
     let mut admin = Admin::connect(connect).await?;
-    send_document(&document, dry_run, source.prune, &mut admin).await
+    let changes = send_document(&document, dry_run, source.prune, &mut admin).await?;
+    Ok((changes, admin))
 }
 
 async fn send_document(document: &Document, dry_run: bool, prune: bool, admin: &mut Admin) -> Result<Changes, Failure> {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::args::{Assignment, assignment, option_name};
 use crate::backends::BackendList;
 use crate::client::Admin;
+use crate::command::rules::note_if_off;
 use crate::command::toggle::{in_short, print_toggles};
 use crate::document;
 use crate::failure::{Failure, Outcome};
@@ -148,7 +149,9 @@ async fn add(args: AddArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
         }
         Err(failure) => return Err(failure),
     };
-    out.answer(&Changes { changes: changes.into_iter().map(Into::into).collect(), is_applied: true })
+    let changes = Changes { changes: changes.into_iter().map(Into::into).collect(), is_applied: true };
+    note_if_off(&changes, admin, out).await;
+    out.answer(&changes)
 }
 
 async fn show(args: NameArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
@@ -170,7 +173,9 @@ async fn set(args: SetArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
     let route = args.name.to_string();
     let answer = admin.rpc.set_route(v1::SetRouteRequest { route: route.clone(), set, unset: args.unset }).await;
     let fields = admin.answer(answer)?.fields;
-    out.answer(&Changes::of_route(route, fields))
+    let changes = Changes::of_route(route, fields);
+    note_if_off(&changes, admin, out).await;
+    out.answer(&changes)
 }
 
 async fn remove(args: RemoveArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
@@ -233,6 +238,9 @@ impl Answer for RouteView {
         print_pairs(out, &pairs)?;
         for complaint in &self.complaints {
             writeln!(out, "complaint: {complaint}")?;
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
         }
         if !self.pools.is_empty() {
             writeln!(out)?;

@@ -28,6 +28,9 @@ pub(crate) async fn run(_args: StatusArgs, admin: &mut Admin, out: &mut Out<'_>)
         for complaint in &route.complaints {
             out.note(&format!("warning: route {}: {complaint}", route.name));
         }
+        for note in &route.notes {
+            out.note(&format!("note: {note}"));
+        }
     }
     out.answer(&status)
 }

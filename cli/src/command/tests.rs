@@ -12,6 +12,7 @@ use crate::output::Format;
 mod explain;
 pub(crate) mod fake_admin;
 mod import;
+mod rules;
 mod toggle;
 use fake_admin::Fake;
 
@@ -43,6 +44,7 @@ impl Ran {
 fn verb(command: Command) -> (Connect, OperatorVerb) {
     match command {
         Command::Route(noun) => (noun.connect, OperatorVerb::Route(noun.verb)),
+        Command::Rules(noun) => (noun.connect, OperatorVerb::Rules(noun.verb)),
         Command::Backend(noun) => (noun.connect, OperatorVerb::Backend(noun.verb)),
         Command::Session(noun) => (noun.connect, OperatorVerb::Session(noun.verb)),
         Command::Key(noun) => (noun.connect, OperatorVerb::Key(noun.verb)),

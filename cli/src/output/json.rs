@@ -8,10 +8,12 @@ use serde_json::Value as Json;
 mod catalogue;
 mod flow;
 mod payload;
+mod rules;
 
 pub(crate) use catalogue::{Catalogue, CatalogueEntry};
 pub(crate) use flow::{Explanation, PoolView, RouteToggles, ToggleList, ToggleLists, ToggleView};
 use payload::PayloadView;
+pub(crate) use rules::{IS_ON, NodeView, RULES, RulesVerdict};
 
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
@@ -108,6 +110,8 @@ pub(crate) struct RouteView {
     pub(crate) reserved: u32,
     pub(crate) sessions: u64,
     pub(crate) complaints: Vec<String>,
+    /// What should be known although nothing is wrong, such as rules that are set and off.
+    pub(crate) notes: Vec<String>,
     pub(crate) options: Vec<OptionView>,
     pub(crate) backends: Vec<BackendView>,
     /// Run-time switches and limits that are set.
@@ -122,7 +126,7 @@ impl From<v1::RouteState> for RouteView {
     fn from(state: v1::RouteState) -> Self {
         let option =
             |option: v1::OptionState| OptionView { name: option.name, value: option.value, is_set: option.is_set };
-        Self {
+        let mut view = Self {
             name: state.name,
             is_default: state.is_default,
             preset: some(state.preset).unwrap_or_else(|| "none".to_owned()),
@@ -130,12 +134,22 @@ impl From<v1::RouteState> for RouteView {
             reserved: state.reserved,
             sessions: state.sessions,
             complaints: state.complaints,
+            notes: Vec::new(),
             options: state.options.into_iter().map(option).collect(),
             backends: state.backends.into_iter().map(Into::into).collect(),
             toggles: state.toggles.into_iter().map(Into::into).collect(),
             pools: state.pools.into_iter().map(Into::into).collect(),
             payload: PayloadView::new(state.payload_counts, state.rule_hits),
-        }
+        };
+        view.notes.extend(rules::off_note(&view));
+        view
+    }
+}
+
+impl RouteView {
+    /// The effective value of an option.
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|option| option.name == name).map(|option| option.value.as_str())
     }
 }
 

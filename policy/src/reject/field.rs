@@ -172,7 +172,7 @@ impl Plan {
         if first != b'{' && first != b'[' {
             return None;
         }
-        let text = std::str::from_utf8(body).ok()?;
+        let text = simdutf8::basic::from_utf8(body).ok()?;
         let mut found: Vec<Found<'b>> = Vec::new();
         found.resize_with(self.fields.len(), Found::default);
         for (slot, field) in found.iter_mut().zip(&self.fields) {
