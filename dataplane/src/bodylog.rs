@@ -3,8 +3,10 @@
 //!
 //! | module | is |
 //! | --- | --- |
+//! | [`collector`] | the other end, a process of its own |
 //! | `frame` | one record on the wire; both sides use it |
 //! | `zone` | times with their offset; both sides use it |
 
+pub mod collector;
 pub(crate) mod frame;
 pub(crate) mod zone;
