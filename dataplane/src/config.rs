@@ -8,6 +8,8 @@ use std::time::Duration;
 use router_policy::option::kind::{Kind, Value, parse_duration};
 use tonic::metadata::{Ascii, MetadataValue};
 
+use crate::bodylog::settings::{self, BodyLogArgs};
+
 /// Largest `--max-body-size`.
 const MAX_BODY_CEILING: u64 = 4 << 30;
 const DAY: Duration = Duration::from_secs(86_400);
@@ -55,6 +57,8 @@ pub struct DataplaneArgs {
     /// At shutdown: how long to go on accepting while `/readyz` already says no
     #[arg(long, env = "ROUTER_DRAIN_DELAY", default_value = "0s", value_name = "TIME")]
     pub drain_delay: String,
+    #[command(flatten)]
+    pub bodylog: BodyLogArgs,
 }
 
 /// Checked settings.
@@ -76,6 +80,8 @@ pub struct Config {
     pub(crate) debug_endpoints: bool,
     pub(crate) grace: Duration,
     pub(crate) drain_delay: Duration,
+    /// `None`: nothing is captured.
+    pub(crate) bodylog: Option<settings::Settings>,
 }
 
 impl DataplaneArgs {
@@ -91,6 +97,10 @@ impl DataplaneArgs {
         let read_timeout = complaints.take("--read-timeout", duration(&self.read_timeout, Duration::from_millis(1)));
         let grace = complaints.take("--grace", duration(&self.grace, Duration::ZERO));
         let drain_delay = complaints.take("--drain-delay", duration(&self.drain_delay, Duration::ZERO));
+        let bodylog = self.bodylog.validate().unwrap_or_else(|more| {
+            complaints.0.extend(more);
+            None
+        });
         if self.max_connections == 0 {
             complaints.0.push("--max-connections: at least 1 expected, got 0".to_owned());
         }
@@ -124,6 +134,7 @@ impl DataplaneArgs {
                 debug_endpoints: self.debug_endpoints,
                 grace,
                 drain_delay,
+                bodylog,
             }),
             _ => Err(complaints.0),
         }
@@ -218,11 +229,20 @@ mod tests {
             "--max-body-size=much",
             "--grace=-1s",
             "--max-connections=0",
+            "--bodylog-zone=Mars",
             "--admin-listen=127.0.0.1:8080",
         ])
         .validate(Some("line\nbreak"))
         .unwrap_err();
-        let starts = ["--control-plane: ", "token: ", "--max-body-size: ", "--grace: ", "--max-conn", "--admin-"];
+        let starts = [
+            "--control-plane: ",
+            "token: ",
+            "--max-body-size: ",
+            "--grace: ",
+            "--bodylog-zone: ",
+            "--max-conn",
+            "--admin-",
+        ];
         assert_eq!(complaints.len(), starts.len(), "{complaints:?}");
         for (complaint, start) in complaints.iter().zip(starts) {
             assert!(complaint.starts_with(start), "{complaint}");

@@ -25,6 +25,7 @@ use tonic::transport::Channel;
 
 pub(crate) mod backoff;
 mod batch;
+mod counts;
 pub(crate) mod lease;
 pub(crate) mod link;
 mod pending;

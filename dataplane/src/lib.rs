@@ -28,6 +28,7 @@ mod upstream;
 use std::io;
 use std::sync::Arc;
 
+use bodylog::BodyLog;
 pub use config::{Config, DataplaneArgs};
 use coordinate::Admission;
 use coordinate::link::Identity;
@@ -79,6 +80,20 @@ pub async fn run(
     let pool = Arc::new(Pool::default());
     let readiness = Arc::new(Readiness::new(Arc::clone(&snapshots), Arc::clone(&admission)));
     let client = coordinate::client(&config);
+    let background = TaskTracker::new();
+    let background_stop = CancellationToken::new();
+    let body_log = config.bodylog.clone().map(|settings| {
+        // Whoever runs this must know: what clients write leaves the router, in plain text.
+        tracing::warn!(
+            host = settings.host,
+            port = settings.port,
+            buffer_bytes = settings.buffer,
+            "body log is on: bodies of routes that have it enabled are captured and sent to the collector"
+        );
+        let (body_log, records) = BodyLog::new(&settings);
+        background.spawn(bodylog::ship::ship(settings, records, background_stop.clone()));
+        Arc::new(body_log)
+    });
 
     let proxy = Arc::new(Proxy {
         request_ids: RequestIds::new(&replica_id),
@@ -92,10 +107,9 @@ pub async fn run(
         pool: Arc::clone(&pool),
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
+        body_log,
     });
 
-    let background = TaskTracker::new();
-    let background_stop = CancellationToken::new();
     background.spawn(admin::serve(listeners.admin, Arc::clone(&proxy), background_stop.clone()));
     background.spawn(snapshot::follow::follow(
         client.clone(),

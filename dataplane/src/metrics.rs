@@ -21,6 +21,7 @@ use router_policy::ids::RouteName;
 
 pub(crate) use backend::BackendMetrics;
 pub(crate) use payload::PayloadCounts;
+use payload::PayloadFamilies;
 pub(crate) use route::RouteMetrics;
 
 /// Seconds. A first token takes milliseconds from a warm cache and minutes from a long prefill.
@@ -56,6 +57,19 @@ struct ModeLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TransformLabels {
+    route: String,
+    transform: &'static str,
+}
+
+/// Rules are named by the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    route: String,
+    rule: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BackendLabels {
     route: String,
     backend: String,
@@ -81,6 +95,7 @@ struct Families {
     prompt_tokens: Family<BackendLabels, Counter>,
     cached_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
+    payload: PayloadFamilies,
 }
 
 /// All metrics of the process.
@@ -120,6 +135,7 @@ impl Metrics {
             prompt_tokens: Family::default(),
             cached_tokens: Family::default(),
             completion_tokens: Family::default(),
+            payload: PayloadFamilies::default(),
         };
         let metrics = Self {
             unrouted: Arc::new(RouteMetrics::new(&families, "-")),
@@ -183,6 +199,7 @@ impl Metrics {
         r.register("prompt_tokens", "Tokens of prompts, as engines counted them", f.prompt_tokens.clone());
         r.register("cached_tokens", "Of these, served from prefix caches", f.cached_tokens.clone());
         r.register("completion_tokens", "Tokens of answers, as engines counted them", f.completion_tokens.clone());
+        f.payload.register(r);
         r.register("requests_in_flight", "Requests that have no whole answer yet", self.in_flight.clone());
         r.register("client_connections", "Open client connections", self.connections.clone());
         r.register("control_plane_link_up", "1 when this replica can acquire leases", self.link_up.clone());
@@ -198,6 +215,17 @@ impl Metrics {
         let made =
             routes.entry(name.clone()).or_insert_with(|| Arc::new(RouteMetrics::new(&self.families, name.as_str())));
         Arc::clone(made)
+    }
+
+    /// Those of every route that there was.
+    pub(crate) fn all_routes(&self) -> Vec<Arc<RouteMetrics>> {
+        self.routes.lock().values().cloned().collect()
+    }
+
+    /// Ends the series of the rules of other routes.
+    pub(crate) fn keep_rules_of(&self, is_kept: impl Fn(&RouteName) -> bool) {
+        let routes = self.routes.lock();
+        routes.iter().filter(|(name, _)| !is_kept(name)).for_each(|(_, gone)| gone.payload.keep_rules([]));
     }
 
     /// The handles of one backend, made once.

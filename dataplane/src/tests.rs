@@ -4,8 +4,10 @@
 mod admission;
 mod affinity;
 mod backend;
+mod bodylog;
 mod client;
 mod control;
+mod counts;
 mod hashing;
 mod limits;
 mod link;

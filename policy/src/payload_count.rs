@@ -2,6 +2,10 @@
 
 use crate::toggle::Switch;
 
+mod totals;
+
+pub use totals::PayloadTotals;
+
 /// One count of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PayloadCount {

@@ -2,6 +2,8 @@
 
 use serde_json::Value as Json;
 
+pub mod condition;
+
 /// What the patterns of `match` are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MatchSyntax {

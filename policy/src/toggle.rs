@@ -8,6 +8,8 @@ use crate::flow::UnixMs;
 use crate::option::{Kind, Value, find};
 use crate::route::RouteSpec;
 
+pub mod page;
+
 /// A switch that may be turned on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Switch {

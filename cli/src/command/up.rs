@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser as _, ValueEnum as _};
+use router_dataplane::bodylog::settings::BodyLogArgs;
 use router_policy::option::Preset;
 use router_proto::v1;
 use serde_json::Value as Json;
@@ -75,6 +76,8 @@ pub(crate) struct UpArgs {
     )]
     debug_endpoints: bool,
     #[command(flatten)]
+    bodylog: BodyLogArgs,
+    #[command(flatten)]
     gateway: GatewayFlags,
     #[command(flatten)]
     files: Files,
@@ -112,6 +115,7 @@ impl UpArgs {
     /// Checks everything before anything is started, and tells every complaint.
     pub(crate) fn check(&self) -> Outcome {
         let mut complaints = self.port_complaints();
+        complaints.extend(self.bodylog.validate().err().unwrap_or_default());
         let route = self.overlay(&mut complaints);
         // The files are checked against the database's place, and may be in the same directory: it must be there. What was
         // made for a start that does not happen goes again.
@@ -204,6 +208,10 @@ impl UpArgs {
             ("control-plane", grpc.into()),
             ("grace", format!("{}ms", self.grace.as_millis()).into()),
             ("debug-endpoints", self.debug_endpoints.to_string().into()),
+            ("bodylog-host", self.bodylog.bodylog_host.clone().into()),
+            ("bodylog-port", self.bodylog.bodylog_port.to_string().into()),
+            ("bodylog-zone", self.bodylog.bodylog_zone.clone().into()),
+            ("bodylog-buffer", self.bodylog.bodylog_buffer.clone().into()),
         ]
     }
 

@@ -42,11 +42,6 @@ pub(crate) struct Contents<'a> {
     pub(crate) response: &'a [u8],
 }
 
-/// The length of a frame with its prefix, in bytes.
-pub(crate) const fn encoded_len(meta: usize, request: usize, response: usize) -> usize {
-    PREFIX + LENGTHS + meta + request + response
-}
-
 /// Appends one whole frame to `out`, or nothing. The response may come in pieces.
 pub(crate) fn encode(
     out: &mut Vec<u8>,

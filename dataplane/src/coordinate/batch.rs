@@ -19,7 +19,8 @@ const MOST_OPS: usize = 1024;
 pub(crate) struct Outgoing {
     hello: Option<v1::ClientOp>,
     welcome: Option<oneshot::Receiver<()>>,
-    /// Bounded by the requests in flight: each has one operation waiting at most, one first chunk and one release.
+    /// Bounded by the requests in flight: each has one operation waiting at most, one first chunk and one release;
+    /// and each second by one of counts for each route.
     ops: UnboundedReceiver<v1::ClientOp>,
     has_ended: bool,
 }

@@ -19,7 +19,7 @@ use super::backoff::Backoff;
 use super::batch::Outgoing;
 use super::lease::Said;
 use super::pending::{Answer, Pending, Taken, Waiter};
-use super::{Admission, Client, Refused};
+use super::{Admission, Client, Refused, counts};
 use crate::metrics::Metrics;
 
 /// How long after its queue timeout a waiter trusts a control plane that says nothing.
@@ -60,6 +60,11 @@ impl Link {
     /// Sends an operation. On a dead link it is lost, as it would be on the wire.
     pub(super) fn send(&self, op: u64, kind: Kind) {
         let _ = self.ops.send(v1::ClientOp { op, kind: Some(kind) });
+    }
+
+    /// Sends what has no answer. False: the link is dead, it is not sent.
+    pub(super) fn try_send(&self, kind: Kind) -> bool {
+        self.ops.send(v1::ClientOp { op: 0, kind: Some(kind) }).is_ok()
     }
 
     pub(super) fn sends_to(&self, outbox: &UnboundedSender<v1::ClientOp>) -> bool {
@@ -171,7 +176,7 @@ async fn run_one(
     tracing::info!(epoch = welcome.epoch, "linked to the control plane");
     admission.link.send_replace(Some(Arc::clone(&detach.link)));
     metrics.link_up.set(1);
-    serve(admission, &detach.link, &mut incoming, &welcome, stop).await
+    serve(admission, &detach.link, metrics, &mut incoming, &welcome, stop).await
 }
 
 /// Undoes what a link had set up, on every way out.
@@ -210,6 +215,7 @@ async fn greet(
 async fn serve(
     admission: &Admission,
     link: &Link,
+    metrics: &Metrics,
     incoming: &mut Streaming<v1::ServerBatch>,
     welcome: &v1::Welcome,
     stop: &CancellationToken,
@@ -219,6 +225,8 @@ async fn serve(
     let every = if welcome.heartbeat_ms == 0 { welcome.lease_ttl_ms / 3 } else { welcome.heartbeat_ms };
     let mut heartbeat = tokio::time::interval(Duration::from_millis(u64::from(every.max(50))));
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut counting = tokio::time::interval(counts::EVERY);
+    counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
@@ -228,6 +236,7 @@ async fn serve(
                     link.send(0, Kind::Cancel(v1::Cancel { target }));
                 }
             }
+            _ = counting.tick() => counts::tell(link, metrics),
             message = incoming.message() => match message {
                 Ok(Some(batch)) => batch.ops.into_iter().for_each(|op| answer(admission, link, op)),
                 Ok(None) => return lost(tonic::Code::Ok),
@@ -236,6 +245,7 @@ async fn serve(
             () = stop.cancelled() => break,
         }
     }
+    counts::tell(link, metrics);
     link.send(0, Kind::Goodbye(v1::Goodbye {}));
     // The stream ends after Goodbye; that the other side ends too says that it was taken.
     let drained = async { while let Ok(Some(_)) = incoming.message().await {} };

@@ -69,7 +69,7 @@ impl RouteMetrics {
             client_disconnects: families.client_disconnects.get_or_create_owned(&label),
             keyless: families.keyless.get_or_create_owned(&label),
             session_ids_too_long: families.session_ids_too_long.get_or_create_owned(&label),
-            payload: PayloadCounts::default(),
+            payload: PayloadCounts::new(&families.payload, route),
             ttft: families.ttft.get_or_create_owned(&label),
             duration: families.duration.get_or_create_owned(&label),
             acquire_wait: families.acquire_wait.get_or_create_owned(&label),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -25,9 +25,11 @@ use super::error::Error;
 use super::error_response::{self, Shape};
 use super::id::RequestIds;
 use super::page::{self, Page, Port};
-use super::routed::Routed;
+use super::routed::{PEER, Routed};
 use super::tally::Tally;
 use super::{auth, body, health, host, models, payload, route, session, upload};
+use crate::bodylog::BodyLog;
+use crate::bodylog::record::{Begun, Record};
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
 use crate::coordinate::{Admission, Ask, Client, Reservation};
@@ -56,6 +58,8 @@ pub(crate) struct Proxy {
     pub(crate) control_plane: Client,
     /// Whose turn it is to have its body read for a page.
     pub(crate) inspections: Semaphore,
+    /// `None`: off.
+    pub(crate) body_log: Option<Arc<BodyLog>>,
     /// The traffic listener's address is loopback.
     pub(crate) is_loopback: bool,
 }
@@ -95,10 +99,11 @@ pub(crate) async fn handle(
         tally: Tally::new(Arc::clone(&proxy.metrics)),
         shape: Shape::OpenAi,
         has_left: Arc::default(),
+        record: None,
     };
     // In a box of its own, so that a stream does not hold on to the room that was needed before its head.
     let answered = Box::pin(exchange.run(request, &client_ip, &request_id)).await;
-    let Exchange { routed, mut tally, shape, has_left, .. } = exchange;
+    let Exchange { routed, mut tally, shape, has_left, mut record, .. } = exchange;
     let mut response = match answered {
         Ok(Reply::Backend(Answer { response, conn, mut lease, silence, sampler })) => {
             tally.answered(response.status());
@@ -106,20 +111,23 @@ pub(crate) async fn handle(
                 lease.answered(response.status());
             }
             let (mut head, incoming) = response.into_parts();
+            if let Some(record) = &mut record {
+                record.answered(head.status, head.headers.get(PEER));
+            }
             headers::for_client(&mut head.headers);
             // The router's own; hyper lowers it for a client of HTTP/1.0. A backend's 1.0 would end the client's connection,
             // and with it the difference between an answer's end and its break.
             head.version = Version::HTTP_11;
             let outcome = if head.status.is_server_error() { Outcome::BackendError } else { Outcome::Complete };
             let pool = Arc::clone(&proxy.pool);
-            let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, sampler, outcome });
+            let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, sampler, record, outcome });
             let body =
                 poll_fn(|cx| parts.take().map_or(Poll::Pending, |parts| Poll::Ready(UpstreamBody::new(parts, cx))));
             Response::from_parts(head, ResponseBody::Upstream(body.await))
         }
         Ok(Reply::Own(response)) => {
             tally.answered(response.status());
-            own(response, is_head)
+            own(response, is_head, record)
         }
         Err(error) => {
             if let Error::Refused(refused) = &error {
@@ -129,8 +137,11 @@ pub(crate) async fn handle(
             // A client that broke off its upload is not there to read this, and is counted as one that left.
             if error != Error::BodyBroken || !has_left.load(Ordering::Relaxed) {
                 tally.answered(response.status());
+            } else {
+                // Logged as it is counted.
+                drop(record.take());
             }
-            own(response, is_head)
+            own(response, is_head, record)
         }
     };
     routed.write(response.headers_mut());
@@ -140,11 +151,14 @@ pub(crate) async fn handle(
 
 /// An answer made here. For HEAD only its head is sent, the length of the rest stated; not every version of HTTP sees to
 /// that by itself.
-fn own(mut response: Response<Full<Bytes>>, is_head: bool) -> Response<ResponseBody> {
+fn own(mut response: Response<Full<Bytes>>, is_head: bool, record: Option<Record>) -> Response<ResponseBody> {
     if is_head {
         let length = response.body().size_hint().lower();
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
         *response.body_mut() = Full::default();
+    }
+    if let Some(mut record) = record {
+        record.answered_here(&response);
     }
     response.map(ResponseBody::Own)
 }
@@ -157,6 +171,8 @@ struct Exchange<'a> {
     shape: Shape,
     /// The client broke off its upload.
     has_left: Arc<AtomicBool>,
+    /// What the body log gets.
+    record: Option<Record>,
 }
 
 /// Who answers.
@@ -194,9 +210,13 @@ impl Exchange<'_> {
         let reader = session::Reader { route: &route, snapshot: &snapshot, key_id, turn: turn.as_ref() };
         let context_window = context_window(&head.headers);
         let wanted = models::Wanted::of(&head.method, parsed.inner, route.models.is_some());
+        if let Some(log) = self.proxy.body_log.as_ref().filter(|_| wanted.is_none()) {
+            let (has_body, started) = (!incoming.is_end_stream(), self.tally.started());
+            self.record = log.begin(&route, Begun { head: &head, has_body, client_ip, request_id, started });
+        }
         if context_window.is_err() || wanted.is_some() {
             // No body is read, so the session is what the headers say.
-            self.routed.session = reader.identify(&head.headers, &[]).session;
+            self.routed.session = self.identify(&reader, &head.headers, &[]).session;
         }
         let context_window = context_window?;
         if let Some(wanted) = wanted {
@@ -218,10 +238,13 @@ impl Exchange<'_> {
         let intake = Intake::new(incoming, limit, self.proxy.config.body_timeout);
         let taken_in = self.take_in(intake, &mut ask).await;
         if taken_in.is_err() {
-            self.routed.session = reader.identify(&head.headers, &[]).session;
+            self.routed.session = self.identify(&reader, &head.headers, &[]).session;
         }
         let (body, reservation) = taken_in?;
-        let identity = reader.identify(&head.headers, &body);
+        if let Some(record) = &mut self.record {
+            record.request(&body);
+        }
+        let identity = self.identify(&reader, &head.headers, &body);
         self.routed.session.clone_from(&identity.session);
         // 4. May what it holds come in, and what is changed in it. A transform may take something out that a session is known by.
         if identity.is_json {
@@ -231,7 +254,7 @@ impl Exchange<'_> {
         let (changed, _changes) =
             if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
         let (identity, body) = match changed {
-            Some(changed) => (reader.identify(&head.headers, &changed), changed),
+            Some(changed) => (self.identify(&reader, &head.headers, &changed), changed),
             None => (identity, body),
         };
         drop((snapshot, turn));
@@ -249,6 +272,17 @@ impl Exchange<'_> {
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
         self.proxy_to_backend(&route, ask, reservation, &outbound).await.map(Reply::Backend)
+    }
+
+    /// Who it is. The id itself is told to the body log only.
+    fn identify(&mut self, reader: &session::Reader<'_>, headers: &HeaderMap, body: &[u8]) -> session::Identity {
+        let Some(record) = &mut self.record else { return reader.identify(headers, body) };
+        let (identity, id) = reader.identify_and_tell(headers, body);
+        match &identity.session {
+            Some(session) => record.session(&session.source, id.filter(|_| session.fingerprint.is_some())),
+            None => record.session(&HeaderValue::from_static("none"), None),
+        }
+        identity
     }
 
     /// Reads the body, with a slot taken unless it is in at once (gateway.md §1).

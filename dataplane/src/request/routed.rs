@@ -9,7 +9,7 @@ use super::session::Session;
 const SESSION: HeaderName = HeaderName::from_static("x-routed-session");
 const SOURCE: HeaderName = HeaderName::from_static("x-routed-source");
 const MODE: HeaderName = HeaderName::from_static("x-routed-mode");
-const PEER: HeaderName = HeaderName::from_static("x-routed-peer");
+pub(crate) const PEER: HeaderName = HeaderName::from_static("x-routed-peer");
 const RETRIES: HeaderName = HeaderName::from_static("x-routed-retries");
 
 /// What is known of a request's way; grows as it goes.

@@ -69,7 +69,7 @@ impl Reader<'_> {
         self.read(headers, body, |_| ()).0
     }
 
-    /// The same, and the id as text, for the debugging pages alone.
+    /// The same, and the id as text, for the debugging pages and the body log alone.
     pub(super) fn identify_and_tell(&self, headers: &HeaderMap, body: &[u8]) -> (Identity, Option<Vec<u8>>) {
         self.read(headers, body, <[u8]>::to_vec)
     }

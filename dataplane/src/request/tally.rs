@@ -20,13 +20,18 @@ pub(crate) struct Tally {
 }
 
 /// What a client that left before its answer is counted as (conventions §1). Never sent.
-const CLIENT_LEFT: u16 = 499;
+pub(crate) const CLIENT_LEFT: u16 = 499;
 
 impl Tally {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Self {
         metrics.in_flight.inc();
         let route = Arc::clone(&metrics.unrouted);
         Self { metrics, route, started: Instant::now(), queued: Duration::ZERO, status: None }
+    }
+
+    /// When the request came.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
     pub(crate) fn answered(&mut self, status: http::StatusCode) {

@@ -103,6 +103,7 @@ impl RouteEntry {
         let places =
             backends.iter().enumerate().map(|(place, backend)| (Arc::clone(&backend.address), place)).collect();
         let metrics = metrics.route(&spec.name);
+        metrics.payload.keep_rules(spec.rules().into_iter().map(|rule| rule.name));
         Ok(Self {
             name: spec.name,
             is_default: spec.is_default,

@@ -83,6 +83,7 @@ impl Snapshot {
         metrics.keep_backends(|route, address| {
             next.routes.get(route.as_str()).is_some_and(|entry| entry.has_backend(address))
         });
+        metrics.keep_rules_of(|route| next.routes.contains_key(route.as_str()));
         next.report_opened_routes(self);
         next
     }

@@ -59,6 +59,8 @@ pub(super) struct Control {
     pub(super) addr: SocketAddr,
     state: Arc<Mutex<State>>,
     ops: UnboundedReceiver<v1::ClientOp>,
+    /// Came between other operations.
+    counted: Vec<v1::Counted>,
     /// The last Hello that came while no streams were taken.
     refused: watch::Receiver<Option<v1::Hello>>,
     pages: UnboundedReceiver<(v1::PageRequest, Option<String>)>,
@@ -109,7 +111,7 @@ impl Control {
                 .serve_with_incoming(incoming);
             stopped.run_until_cancelled(serving).await
         });
-        Self { addr, state, ops, refused, pages, tasks, stop }
+        Self { addr, state, ops, counted: Vec::new(), refused, pages, tasks, stop }
     }
 
     pub(super) fn answers(&self, answers: Answers) {
@@ -174,24 +176,43 @@ impl Control {
         self.state.lock().last_metadata.clone()
     }
 
-    /// The next operation; heartbeats are passed over.
+    /// The next operation; heartbeats and counts are passed over.
     pub(super) async fn next(&mut self) -> (u64, Kind) {
         loop {
             let op = soon("an operation from the replica", self.ops.recv()).await.unwrap();
             match op.kind.unwrap() {
                 Kind::Heartbeat(_) => {}
+                Kind::Counted(counted) => self.counted.push(counted),
                 kind => return (op.op, kind),
             }
         }
     }
 
-    /// What was sent and not read yet; heartbeats are passed over.
+    /// What was sent and not read yet; heartbeats and counts are passed over.
     pub(super) fn unread(&mut self) -> Vec<Kind> {
+        let mut kinds = self.unread_with_counts();
+        kinds.retain(|kind| !matches!(kind, Kind::Counted(_)));
+        kinds
+    }
+
+    /// What was sent and not read yet; heartbeats are passed over.
+    pub(super) fn unread_with_counts(&mut self) -> Vec<Kind> {
         let mut kinds = Vec::new();
         while let Ok(op) = self.ops.try_recv() {
             kinds.extend(op.kind.filter(|kind| !matches!(kind, Kind::Heartbeat(_))));
         }
         kinds
+    }
+
+    /// What was counted, in the order in which it was told; waits until there is something. Other operations are passed over.
+    pub(super) async fn counted(&mut self) -> v1::Counted {
+        while self.counted.is_empty() {
+            let op = soon("counts from the replica", self.ops.recv()).await.unwrap();
+            if let Some(Kind::Counted(counted)) = op.kind {
+                self.counted.push(counted);
+            }
+        }
+        self.counted.remove(0)
     }
 
     pub(super) async fn hello(&mut self) -> v1::Hello {
@@ -249,6 +270,7 @@ impl Control {
         loop {
             match soon("a heartbeat", self.ops.recv()).await.unwrap().kind.unwrap() {
                 Kind::Heartbeat(_) => return before,
+                Kind::Counted(counted) => self.counted.push(counted),
                 kind => before.push(kind),
             }
         }

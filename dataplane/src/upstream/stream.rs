@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::client::{Conn, Pool};
 use super::sample::Sampler;
+use crate::bodylog::record::Record;
 use crate::coordinate::Lease;
 use crate::coordinate::lease::Outcome;
 use crate::request::tally::Tally;
@@ -73,6 +74,8 @@ pub(crate) struct Parts {
     pub(crate) silence: Silence,
     pub(crate) tally: Tally,
     pub(crate) sampler: Option<Sampler>,
+    /// For the body log; goes there when it is dropped.
+    pub(crate) record: Option<Record>,
     /// [`Outcome::Complete`], or what a backend's error that is passed on counts as.
     pub(crate) outcome: Outcome,
 }
@@ -98,6 +101,7 @@ struct Open {
     lease: Option<Lease>,
     tally: Tally,
     sampler: Option<Sampler>,
+    record: Option<Record>,
     outcome: Outcome,
 }
 
@@ -133,6 +137,7 @@ impl UpstreamBody {
                 lease: parts.lease,
                 tally: parts.tally,
                 sampler: parts.sampler,
+                record: parts.record,
                 outcome: parts.outcome,
             }),
             pool: parts.pool,
@@ -162,6 +167,9 @@ impl UpstreamBody {
                 }
                 lease.end(open.outcome);
             }
+            if let Some(record) = &mut open.record {
+                record.is_whole();
+            }
             self.pool.give(open.conn, cx);
             if let (Some(sample), Some((ttft, decode))) = (sample, times) {
                 sample.count(ttft, decode);
@@ -190,6 +198,9 @@ impl UpstreamBody {
         if let Some(open) = &mut self.open {
             if self.first_byte.is_none() && !chunk.is_empty() {
                 self.first_byte = Some(open.first_byte());
+            }
+            if let Some(record) = &mut open.record {
+                record.saw(chunk);
             }
             if let Some(sampler) = &mut open.sampler {
                 sampler.saw(chunk);

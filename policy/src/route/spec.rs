@@ -3,6 +3,7 @@
 use super::priority::Priority;
 use crate::ids::{BackendId, RouteName};
 use crate::option::{OptionSet, Preset, RouteOptions, Value};
+use crate::reject::condition::{RuleText, describe};
 
 const WINDOWS: &str = "backend_context_limits";
 
@@ -46,6 +47,14 @@ impl RouteSpec {
         models.sort_unstable();
         models.dedup();
         models
+    }
+
+    /// Its rules in words, also of those that are not in force.
+    pub fn rules(&self) -> Vec<RuleText> {
+        match self.set.get("reject_rules") {
+            Some(Value::RejectRules(rules)) => describe(rules),
+            _ => Vec::new(),
+        }
     }
 
     /// The effective options.

@@ -52,6 +52,9 @@ impl Exchange<'_> {
             route.metrics.granted(lease.mode);
             self.routed.choice =
                 Some(Choice { mode: lease.mode, peer: backend.peer.clone(), retries: attempts.failed });
+            if let Some(record) = &mut self.record {
+                record.chosen(lease.mode, &lease.backend, attempts.failed);
+            }
             let target = Target {
                 backend: &lease.backend,
                 host: &backend.host,
