@@ -110,6 +110,9 @@ pub(crate) enum Command {
     /// Run one dataplane replica.
     #[command(name = "dataplane")]
     DataPlane(Box<Role<router_dataplane::config::DataplaneArgs>>),
+    /// Run the collector of the body log, and ask it what passed.
+    #[command(name = "bodylog", subcommand)]
+    BodyLog(command::bodylog::BodyLogVerb),
     /// Run a mock inference engine, for demos and tests.
     MockEngine(Box<MockEngineArgs>),
     /// Add, list, show, set and remove routes.

@@ -6,12 +6,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::args::{Cli, Command, Connect};
 use crate::client::Admin;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::output::Out;
+use crate::output::{Format, Out};
 use crate::process::{Shutdown, server_runtime, start_logs};
 
 pub(crate) mod apply;
 pub(crate) mod backend;
 pub(crate) mod ban;
+pub(crate) mod bodylog;
 pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod controlplane;
@@ -33,21 +34,9 @@ pub(crate) fn run(cli: Cli) -> Outcome {
     start_logs(cli.global.log_format)?;
     let exit_on_stdin_eof = cli.global.exit_on_stdin_eof;
     let Cli { global, connect: outer, command } = cli;
+    let format = global.output;
     let operate = move |connect: Connect, verb: OperatorVerb| {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::failed(format!("start the runtime: {error}")))?;
-        let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr());
-        let mut out = Out {
-            stdout: &mut stdout,
-            stderr: &mut stderr,
-            format: global.output,
-            is_live: io::stderr().is_terminal(),
-            can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
-            now_unix_ms: now_unix_ms(),
-        };
-        runtime.block_on(verb.run(&connect.or(outer), &mut out))
+        ask(format, async move |out| verb.run(&connect.or(outer), out).await)
     };
     match command {
         Command::ControlPlane(args) => {
@@ -58,6 +47,11 @@ pub(crate) fn run(cli: Cli) -> Outcome {
             let config = dataplane::check(&args)?;
             serve(Some(config.threads), exit_on_stdin_eof, async |token| dataplane::run(config, token).await)
         }
+        Command::BodyLog(bodylog::BodyLogVerb::Serve(args)) => {
+            let config = args.check()?;
+            serve(None, exit_on_stdin_eof, async |token| bodylog::serve::run(config, token).await)
+        }
+        Command::BodyLog(verb) => ask(format, async move |out| verb.run(out).await),
         Command::MockEngine(args) => serve(None, exit_on_stdin_eof, async |token| {
             Ok(crate::mock_engine::run(*args, token.cancelled_owned()).await?)
         }),
@@ -86,6 +80,24 @@ pub(crate) fn run(cli: Cli) -> Outcome {
         Command::Export(verb) => operate(verb.connect, OperatorVerb::Export(verb.args)),
         Command::Status(verb) => operate(verb.connect, OperatorVerb::Status(verb.args)),
     }
+}
+
+/// Runs a verb that asks and prints, and then ends.
+fn ask(format: Format, verb: impl AsyncFnOnce(&mut Out<'_>) -> Outcome) -> Outcome {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed(format!("start the runtime: {error}")))?;
+    let (mut stdout, mut stderr) = (io::stdout().lock(), io::stderr());
+    let mut out = Out {
+        stdout: &mut stdout,
+        stderr: &mut stderr,
+        format,
+        is_live: io::stderr().is_terminal(),
+        can_ask: io::stdin().is_terminal() && io::stderr().is_terminal(),
+        now_unix_ms: now_unix_ms(),
+    };
+    runtime.block_on(verb(&mut out))
 }
 
 /// Runs a role until its end or a second signal. Work that is left then is not waited for.

@@ -51,11 +51,16 @@ impl<T: clap::Args> Role<T> {
 /// The token of a file (the one given, else `ROUTER_TOKEN_FILE`), else of `ROUTER_TOKEN`. There is no flag for the token
 /// itself: other users could see it.
 pub(crate) fn read(file: Option<&Path>) -> Result<Option<String>, String> {
-    let Some(path) = &file_in_use(file) else {
-        let token = std::env::var("ROUTER_TOKEN").unwrap_or_default();
+    read_secret("--token-file", file_in_use(file).as_deref(), "ROUTER_TOKEN")
+}
+
+/// The secret of a file that `flag` names, else of an environment variable.
+pub(crate) fn read_secret(flag: &str, file: Option<&Path>, variable: &str) -> Result<Option<String>, String> {
+    let Some(path) = file else {
+        let token = std::env::var(variable).unwrap_or_default();
         return Ok((!token.trim().is_empty()).then(|| token.trim().to_owned()));
     };
-    let complain = |problem: &str| format!("--token-file {}: {problem}", path.display());
+    let complain = |problem: &str| format!("{flag} {}: {problem}", path.display());
     let text = std::fs::read_to_string(path).map_err(|error| complain(&error.to_string()))?;
     #[cfg(unix)]
     {

@@ -13,11 +13,13 @@
 //! | `meta` | what a record says beside the bodies |
 //! | `budget` | the memory that all records share |
 //! | `ship` | the task that sends them |
+//! | [`collector`] | the other end, a process of its own |
 //! | `frame` | one record on the wire; both sides use it |
 //! | `zone` | times with their offset; both sides use it |
 
 mod budget;
 mod capture;
+pub mod collector;
 pub(crate) mod frame;
 mod meta;
 pub(crate) mod record;

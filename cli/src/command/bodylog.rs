@@ -1,0 +1,42 @@
+//! `routerctl bodylog`: the collector of the body log as a process, and questions to it. Answers hold no bodies; those lie
+//! in the collector's files.
+
+mod client;
+pub(crate) mod query;
+mod rows;
+pub(crate) mod serve;
+pub(crate) mod summary;
+pub(crate) mod tail;
+#[cfg(test)]
+mod tests;
+
+use clap::Subcommand;
+
+use crate::failure::Outcome;
+use crate::output::Out;
+
+/// What to do with the body log.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BodyLogVerb {
+    /// Run the collector: replicas deliver to it, it keeps files and answers questions.
+    Serve(Box<serve::ServeArgs>),
+    /// Print requests that ended in a time, without their bodies.
+    Query(query::QueryArgs),
+    /// Print requests as they end, without their bodies.
+    Tail(tail::TailArgs),
+    /// Print the sums of the last minutes, for each backend.
+    Summary(summary::SummaryArgs),
+}
+
+impl BodyLogVerb {
+    /// Asks and prints.
+    pub(crate) async fn run(self, out: &mut Out<'_>) -> Outcome {
+        match self {
+            Self::Query(args) => query::run(args, out).await,
+            Self::Tail(args) => tail::run(args, out).await,
+            Self::Summary(args) => summary::run(args, out).await,
+            // A role and no question: started elsewhere, with signals and a runtime of its own.
+            Self::Serve(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The HTTP port (payloads.md §7.6, §8): `/healthz`, `/summary`, `/details`, `/metrics`. With a token set, all but
+//! `/healthz` ask for it.
+//!
+//! `/metrics` is Prometheus' text; with the parameter `end` it is the details query, as clients of the reference ask.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::files::Places;
+use super::minutes::Minutes;
+use super::prometheus::CollectorMetrics;
+use super::query::parameters::{BadParameter, Parameters};
+use super::summary::summary;
+
+/// Questions to files at the same time; more wait. Each reads whole days.
+const QUERIES_AT_ONCE: usize = 2;
+
+/// What is asked.
+pub(crate) struct Asked {
+    pub(crate) places: Places,
+    pub(crate) with_details: bool,
+    /// SHA-256 of the token.
+    pub(crate) token: Option<[u8; 32]>,
+    pub(crate) minutes: Arc<Mutex<Minutes>>,
+    pub(crate) metrics: Arc<CollectorMetrics>,
+    queries: Semaphore,
+}
+
+impl Asked {
+    pub(crate) fn new(
+        places: Places,
+        with_details: bool,
+        token: Option<[u8; 32]>,
+        minutes: Arc<Mutex<Minutes>>,
+        metrics: Arc<CollectorMetrics>,
+    ) -> Self {
+        Self { places, with_details, token, minutes, metrics, queries: Semaphore::new(QUERIES_AT_ONCE) }
+    }
+}
+
+/// Serves everything until `stop`.
+pub(crate) async fn serve(listener: TcpListener, asked: Arc<Asked>, stop: CancellationToken) {
+    let answer = move |request: Request| {
+        let asked = Arc::clone(&asked);
+        async move { answer(&asked, &request.into_parts().0, Timestamp::now()).await }
+    };
+    until_stopped(listener, Router::new().fallback(answer), stop).await;
+}
+
+/// Serves Prometheus' text alone, to anybody who reaches the port, until `stop`.
+pub(crate) async fn serve_exporter(listener: TcpListener, metrics: Arc<CollectorMetrics>, stop: CancellationToken) {
+    let answer = move |request: Request| {
+        let metrics = Arc::clone(&metrics);
+        async move {
+            match request.uri().path() {
+                "/healthz" => "OK".into_response(),
+                "/metrics" => exposition(&metrics),
+                _ => failed(StatusCode::NOT_FOUND, "not found; there is /metrics and /healthz", None),
+            }
+        }
+    };
+    until_stopped(listener, Router::new().fallback(answer), stop).await;
+}
+
+async fn until_stopped(listener: TcpListener, app: Router, stop: CancellationToken) {
+    // Dropped rather than drained: an open keep-alive connection of a scraper must not hold up the process.
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    let serving = std::future::IntoFuture::into_future(axum::serve(listener, app));
+    if let Some(Err(error)) = stop.run_until_cancelled(serving).await {
+        tracing::error!(%error, "HTTP port failed");
+    }
+}
+
+async fn answer(asked: &Arc<Asked>, request: &Parts, now: Timestamp) -> Response {
+    let path = request.uri.path();
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        let refused = failed(StatusCode::METHOD_NOT_ALLOWED, "GET expected", None);
+        return ([(ALLOW, "GET, HEAD")], refused).into_response();
+    }
+    if path == "/healthz" {
+        return "OK".into_response();
+    }
+    let parameters = Parameters::read(request.uri.query().unwrap_or_default());
+    if !is_let_in(asked, request, &parameters) {
+        let refused =
+            failed(StatusCode::UNAUTHORIZED, "missing or wrong token; send Authorization: Bearer TOKEN", None);
+        return ([(WWW_AUTHENTICATE, "Bearer")], refused).into_response();
+    }
+    let answered = match path {
+        "/summary" => answer_summary(asked, &parameters, now),
+        "/details" => details(asked, &parameters).await,
+        "/metrics" if parameters.get("end").is_some() => details(asked, &parameters).await,
+        "/metrics" => Ok(exposition(&asked.metrics)),
+        _ => {
+            let there = "not found; there is /summary, /details, /metrics and /healthz";
+            Ok(failed(StatusCode::NOT_FOUND, there, None))
+        }
+    };
+    answered.unwrap_or_else(|bad| failed(StatusCode::BAD_REQUEST, &bad.to_string(), Some(&bad.name)))
+}
+
+fn is_let_in(asked: &Asked, request: &Parts, parameters: &Parameters) -> bool {
+    let Some(expected) = asked.token else { return true };
+    let header = request.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let shown = header.and_then(|value| value.strip_prefix("Bearer ")).or_else(|| parameters.get("token"));
+    // Digests are compared, so that the time taken tells nothing about the token.
+    shown.is_some_and(|token| <[u8; 32]>::from(Sha256::digest(token)) == expected)
+}
+
+fn answer_summary(asked: &Asked, parameters: &Parameters, now: Timestamp) -> Result<Response, BadParameter> {
+    parameters.allow(&["breakdown", "minutes", "stream"])?;
+    let minutes = parameters.minutes()?;
+    let stream = parameters.get("stream").map(|text| matches!(text, "true" | "1"));
+    let with_buckets = parameters.get("breakdown") == Some("true");
+    let summary = summary(&asked.minutes.lock(), now, minutes, stream, with_buckets, asked.places.zone());
+    Ok(json(StatusCode::OK, &summary))
+}
+
+async fn details(asked: &Arc<Asked>, parameters: &Parameters) -> Result<Response, BadParameter> {
+    let query = parameters.query(asked.places.zone())?;
+    if !asked.with_details {
+        let why = "details are off; start the collector with --details on";
+        return Ok(failed(StatusCode::SERVICE_UNAVAILABLE, why, None));
+    }
+    let Ok(_turn) = asked.queries.acquire().await else {
+        return Ok(failed(StatusCode::SERVICE_UNAVAILABLE, "the collector stops", None));
+    };
+    // When the caller leaves, this future is dropped, and the guard ends the reading.
+    let guard = CancelOnDrop::default();
+    let (is_cancelled, reader) = (Arc::clone(&guard.0), Arc::clone(asked));
+    let reading =
+        tokio::task::spawn_blocking(move || query.run(&reader.places, &|| is_cancelled.load(Ordering::Relaxed)));
+    Ok(match reading.await.map_err(std::io::Error::other).flatten() {
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(error) => {
+            tracing::warn!(%error, "read details");
+            failed(StatusCode::INTERNAL_SERVER_ERROR, "the details can't be read; the collector's log says why", None)
+        }
+    })
+}
+
+#[derive(Default)]
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn exposition(metrics: &CollectorMetrics) -> Response {
+    ([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.encode()).into_response()
+}
+
+fn failed(status: StatusCode, message: &str, parameter: Option<&str>) -> Response {
+    json(status, &serde_json::json!({"error": {"message": message, "param": parameter}}))
+}
+
+fn json(status: StatusCode, answer: &impl Serialize) -> Response {
+    // Made of texts, numbers and JSON: it can always be written.
+    let body = serde_json::to_vec(answer).unwrap_or_default();
+    (status, [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")], body).into_response()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Pages of rows: nothing lost, nothing twice, whatever the files look like.
+
+use std::fs::{self, File};
+
+use jiff::tz::TimeZone;
+use tempfile::TempDir;
+
+use super::*;
+
+struct Log(TempDir);
+
+/// (day of June it was written, end time, request id, model)
+type Row<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+impl Log {
+    fn new(rows: &[Row<'_>]) -> Self {
+        let log = Self(tempfile::tempdir().unwrap());
+        let places = log.places();
+        fs::create_dir_all(places.details_folder()).unwrap();
+        for (day, ts_end, id, model) in rows {
+            let path = places.details(format!("2026-06-{day}").parse().unwrap());
+            let mut text = fs::read_to_string(&path).unwrap_or_default();
+            let row = serde_json::json!({"ts_end": ts_end, "request_id": id, "model": model, "status": 200,
+                "backend": "b", "peer": "p", "frt": 0.5, "stream": true});
+            text.extend([row.to_string(), "\n".to_owned()]);
+            fs::write(path, text).unwrap();
+        }
+        log
+    }
+
+    fn places(&self) -> Places {
+        Places::new(self.0.path(), TimeZone::UTC)
+    }
+
+    fn page(&self, query: &Query) -> Page {
+        query.run(&self.places(), &|| false).unwrap()
+    }
+
+    /// All pages, as ids and models.
+    fn all(&self, query: &Query) -> Vec<String> {
+        let (mut query, mut seen) = (query.clone(), Vec::new());
+        for _ in 0..1000 {
+            let page = self.page(&query);
+            assert_eq!(page.count, page.rows.len());
+            assert!(page.count <= query.limit);
+            seen.extend(ids(&page));
+            let Some(next) = page.next_cursor else {
+                assert!(!page.truncated && page.hint.is_none());
+                return seen;
+            };
+            assert!(page.truncated && page.returned_from.is_some() && page.returned_to.is_some());
+            query.cursor = Some(Cursor::decode(&next).unwrap());
+        }
+        panic!("pages without end");
+    }
+}
+
+fn ids(page: &Page) -> Vec<String> {
+    let row = |row: &RawValue| serde_json::from_str::<serde_json::Value>(row.get()).unwrap();
+    let id = |value: serde_json::Value| {
+        format!("{}{}", value["request_id"].as_str().unwrap(), value["model"].as_str().unwrap())
+    };
+    page.rows.iter().map(|text| id(row(text))).collect()
+}
+
+fn query(start: &str, end: &str, limit: usize) -> Query {
+    Query {
+        start: format!("2026-06-{start}Z").parse().unwrap(),
+        end: format!("2026-06-{end}Z").parse().unwrap(),
+        cursor: None,
+        model: None,
+        peer: None,
+        status: None,
+        min_frt: None,
+        stream: None,
+        limit,
+    }
+}
+
+#[test]
+fn payloads_7_6_the_window_is_half_open_and_rows_are_in_order_over_files_and_offsets() {
+    let log = Log::new(&[
+        ("17", "2026-06-17T23:59:00.000+00:00", "early", ""),
+        ("18", "2026-06-18T12:00:00.000+08:00", "b", ""),
+        ("18", "2026-06-18T04:00:00.000+00:00", "a", ""),
+        ("18", "2026-06-18T03:59:59.999+00:00", "c", ""),
+        ("19", "2026-06-18T23:59:59.000+00:00", "written a day later", ""),
+        ("18", "2026-06-19T00:00:00.000+00:00", "end", ""),
+    ]);
+    let day = query("18T00:00:00", "19T00:00:00", 100);
+    assert_eq!(log.all(&day), ["c", "a", "b", "written a day later"]);
+    // A replica whose clock is ahead wrote into the day before.
+    let ahead = query("19T00:00:00", "19T01:00:00", 100);
+    assert_eq!(log.all(&ahead), ["end"]);
+    assert!(log.all(&query("20T00:00:00", "21T00:00:00", 5)).is_empty());
+}
+
+#[test]
+fn no_page_size_loses_or_repeats_a_row_with_equal_times_or_ids() {
+    let time = "2026-06-18T04:00:00.000+00:00";
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    let models: Vec<String> = (0..7).map(|index| index.to_string()).collect();
+    for model in &models {
+        rows.push(("18", time, "", model));
+        rows.push(("19", time, "same", model));
+        rows.push(("18", time, model, "x"));
+    }
+    rows.push(("18", "2026-06-18T03:00:00.000+00:00", "first", ""));
+    rows.push(("18", "2026-06-18T05:00:00.000+00:00", "last", ""));
+    let log = Log::new(&rows);
+    let whole = log.all(&query("18T00:00:00", "19T00:00:00", 5000));
+    assert_eq!(whole.len(), rows.len());
+    for limit in 1..=rows.len() + 1 {
+        assert_eq!(log.all(&query("18T00:00:00", "19T00:00:00", limit)), whole, "{limit}");
+    }
+    // The same with a filter: only what matches counts.
+    let filtered = Query { model: Some("3".to_owned()), ..query("18T00:00:00", "19T00:00:00", 1) };
+    assert_eq!(log.all(&filtered), ["3", "same3"]);
+}
+
+#[test]
+fn a_packed_day_gives_the_same_pages() {
+    let time = |index: usize| format!("2026-06-18T04:00:{:02}.000+00:00", index / 3);
+    let times: Vec<String> = (0..60).map(time).collect();
+    let names: Vec<String> = (0..60).map(|index| (index % 2).to_string()).collect();
+    let rows: Vec<Row<'_>> =
+        times.iter().zip(&names).map(|(time, name)| ("18", time.as_str(), name.as_str(), "m")).collect();
+    let log = Log::new(&rows);
+    let ask = query("18T00:00:00", "19T00:00:00", 7);
+    let before = log.all(&ask);
+    assert_eq!(before.len(), 60);
+    let places = log.places();
+    let day = "2026-06-18".parse().unwrap();
+    let packed = zstd::encode_all(File::open(places.details(day)).unwrap(), 3).unwrap();
+    fs::write(places.packed_details(day), packed).unwrap();
+    assert_eq!(log.all(&ask), before, "while both are there, one of them counts");
+    fs::remove_file(places.details(day)).unwrap();
+    assert_eq!(log.all(&ask), before);
+}
+
+#[test]
+fn payloads_7_6_filters_take_what_they_say() {
+    let log = Log::new(&[("18", "2026-06-18T04:00:00.000+00:00", "r", "m")]);
+    let all = query("18T00:00:00", "19T00:00:00", 10);
+    let count = |query: Query| log.page(&query).count;
+    assert_eq!(count(all.clone()), 1);
+    for (taken, left) in [
+        (Query { model: Some("m".into()), ..all.clone() }, Query { model: Some("M".into()), ..all.clone() }),
+        (Query { peer: Some("b".into()), ..all.clone() }, Query { peer: Some("x".into()), ..all.clone() }),
+        (Query { peer: Some("p".into()), ..all.clone() }, Query { peer: Some(String::new()), ..all.clone() }),
+        (Query { status: Some(200), ..all.clone() }, Query { status: Some(0), ..all.clone() }),
+        (Query { min_frt: Some(0.5), ..all.clone() }, Query { min_frt: Some(0.51), ..all.clone() }),
+        (Query { stream: Some(Stream::Yes), ..all.clone() }, Query { stream: Some(Stream::Unknown), ..all.clone() }),
+    ] {
+        assert_eq!((count(taken.clone()), count(left)), (1, 0), "{taken:?}");
+    }
+}
+
+#[test]
+fn broken_rows_are_passed_over_and_older_ones_have_no_end_time() {
+    let log = Log::new(&[("18", "2026-06-18T04:00:01.000+00:00", "r", "")]);
+    let path = log.places().details("2026-06-18".parse().unwrap());
+    let mut text = fs::read_to_string(&path).unwrap();
+    text.push_str("nonsense\n[]\n{\"ts_end\":7}\n{}\n{\"ts\":\"2026-06-18T04:00:00Z\",\"rt\":0.5,\"request_id\":\"old\",\"model\":\"\"}\n");
+    text.push_str("{\"ts\":\"2026-06-18T04:00:00Z\",\"rt\":1e40,\"request_id\":\"never\"}\n{\"half");
+    fs::write(path, text).unwrap();
+    assert_eq!(log.all(&query("18T00:00:00", "19T00:00:00", 1)), ["old", "r"]);
+}
+
+#[test]
+fn a_caller_that_left_ends_the_reading() {
+    let log = Log::new(&[("18", "2026-06-18T04:00:00.000+00:00", "r", "")]);
+    let ask = query("18T00:00:00", "19T00:00:00", 1);
+    assert_eq!(ask.run(&log.places(), &|| true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+}

@@ -1,0 +1,204 @@
+//! The collector as a whole, over real sockets.
+
+use std::fs;
+use std::net::SocketAddr;
+
+use clap::Parser as _;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::bodylog::frame;
+
+#[derive(clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: CollectorArgs,
+}
+
+struct Running {
+    folder: TempDir,
+    frames: SocketAddr,
+    http: SocketAddr,
+    exporter: SocketAddr,
+    stop: CancellationToken,
+    tasks: JoinSet<Result<(), Error>>,
+}
+
+async fn any_port() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+impl Running {
+    async fn start() -> Self {
+        Self::start_in(tempfile::tempdir().unwrap()).await
+    }
+
+    async fn start_in(folder: TempDir) -> Self {
+        let dir = format!("--dir={}", folder.path().display());
+        let config = Cli::parse_from(["test", &dir]).args.validate(None).unwrap();
+        let [(frames, frames_at), (http, http_at), (exporter, exporter_at)] =
+            [any_port().await, any_port().await, any_port().await];
+        let listeners = Listeners { frames, http, exporter: Some(exporter) };
+        let stop = CancellationToken::new();
+        let (ready, is_ready) = oneshot::channel();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(run(config, listeners, stop.clone().cancelled_owned(), move || ready.send(()).unwrap()));
+        is_ready.await.unwrap();
+        Self { folder, frames: frames_at, http: http_at, exporter: exporter_at, stop, tasks }
+    }
+
+    /// Sends bytes on one connection, and waits until the collector has closed it: it is done with all of them then.
+    async fn send(&self, bytes: &[u8]) {
+        let mut stream = TcpStream::connect(self.frames).await.unwrap();
+        // A connection that is refused half-way ends the writing too.
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+
+    async fn get(&self, address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    async fn metric(&self, name: &str) -> String {
+        let text = self.get(self.http, "/metrics").await;
+        text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap_or("absent").to_owned()
+    }
+
+    async fn stop(mut self) -> TempDir {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+        self.folder
+    }
+}
+
+fn frame_of(id: &str, request: &[u8]) -> Vec<u8> {
+    let meta = format!("{{\"request_id\":\"{id}\",\"status\":200,\"rt\":1,\"peer\":\"b:1\"}}");
+    let mut out = Vec::new();
+    frame::encode(&mut out, meta.as_bytes(), request, &[b"ok"]).unwrap();
+    out
+}
+
+/// All full records' request ids, in order.
+fn ids(folder: &TempDir) -> Vec<String> {
+    let mut hours: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir() && path.file_name().unwrap() != "metrics")
+        .flat_map(|day| fs::read_dir(day).unwrap().map(|hour| hour.unwrap().path()))
+        .collect();
+    hours.sort();
+    let text: String = hours.iter().map(|hour| fs::read_to_string(hour).unwrap()).collect();
+    assert!(text.is_empty() || text.ends_with('\n'));
+    let id = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).unwrap()["request_id"].as_str().unwrap().to_owned()
+    };
+    text.lines().map(id).collect()
+}
+
+#[tokio::test]
+async fn frames_become_records_rows_minutes_and_metrics() {
+    let running = Running::start().await;
+    running.send(&[frame_of("a", b"1"), frame_of("b", b"2")].concat()).await;
+    running.send(&frame_of("c", &vec![b'x'; 3 << 20])).await;
+    assert_eq!(running.metric("bodylog_collector_frames_total").await, "3");
+    assert_eq!(running.metric("bodylog_collector_connections").await, "0");
+    let text = running.get(running.exporter, "/metrics").await;
+    assert!(text.contains("bodylog_exporter_lines_total 3\n"), "{text}");
+    assert!(running.get(running.exporter, "/details?end=1").await.starts_with("HTTP/1.1 404 "));
+    assert!(running.get(running.http, "/summary").await.contains("\"requests\":3"));
+    let folder = running.stop().await;
+    assert_eq!(ids(&folder), ["a", "b", "c"]);
+    // Minutes and rows are there again after a restart, Prometheus' counters begin anew.
+    let running = Running::start_in(folder).await;
+    assert!(running.get(running.http, "/summary").await.contains("\"requests\":3"));
+    assert!(running.get(running.http, "/details?start=0&end=4000000000").await.contains("\"count\":3"));
+    assert_eq!(running.metric("bodylog_exporter_lines_total").await, "0");
+}
+
+#[tokio::test]
+async fn hostile_frames_end_their_connection_and_no_other() {
+    let running = Running::start().await;
+    let good = frame_of("good", b"1");
+    let mut wrong_inside = good.clone();
+    wrong_inside[4] = 0xff;
+    let lengths: [&[u8]; 5] = [&[0; 4], &[0, 0, 0, 9], &[4, 0, 0, 1], &[0xff; 4], &wrong_inside];
+    for bytes in lengths {
+        running.send(&[bytes, &good].concat()).await;
+    }
+    let bad = |reason: &str| format!("bodylog_collector_bad_frames_total{{reason=\"{reason}\"}}");
+    assert_eq!(running.metric(&bad("lengths")).await, "5");
+    // Cut off: in the prefix, at its end, and in the middle of what was announced as 64 MiB.
+    for bytes in [&[0][..], &[0, 0, 1, 0], &[&[4, 0, 0, 0][..], &vec![0; 100_000]].concat()] {
+        running.send(bytes).await;
+    }
+    assert_eq!(running.metric(&bad("cut")).await, "3");
+    // Meta that is no JSON costs its record only.
+    let mut no_meta = Vec::new();
+    frame::encode(&mut no_meta, b"nonsense", b"", &[b""]).unwrap();
+    running.send(&[&no_meta[..], &good].concat()).await;
+    assert_eq!(running.metric(&bad("meta")).await, "1");
+    running.send(&good).await;
+    assert_eq!(ids(&running.stop().await), ["good", "good"]);
+}
+
+#[tokio::test]
+async fn silent_connections_hold_up_no_other() {
+    let running = Running::start().await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(running.frames).await.unwrap();
+        stream.write_all(&[&[4, 0, 0, 0][..], &[0; 1000]].concat()).await.unwrap();
+        silent.push(stream);
+    }
+    running.send(&frame_of("a", b"")).await;
+    drop(silent);
+    assert_eq!(ids(&running.stop().await), ["a"]);
+}
+
+#[tokio::test]
+async fn a_record_that_can_not_be_written_closes_its_connection_and_the_collector_goes_on() {
+    let running = Running::start().await;
+    let details = running.folder.path().join("metrics");
+    fs::write(&details, "a file where the folder belongs").unwrap();
+    let mut stream = TcpStream::connect(running.frames).await.unwrap();
+    stream.write_all(&frame_of("lost", b"")).await.unwrap();
+    assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0, "closed by the collector");
+    assert_eq!(running.metric("bodylog_collector_write_errors_total").await, "1");
+    assert_eq!(running.metric("bodylog_collector_writable").await, "0");
+    fs::remove_file(&details).unwrap();
+    running.send(&frame_of("kept", b"")).await;
+    assert_eq!(running.metric("bodylog_collector_writable").await, "1");
+    assert_eq!(ids(&running.stop().await), ["kept"]);
+}
+
+#[tokio::test]
+async fn a_folder_that_another_collector_has_is_an_error() {
+    let running = Running::start().await;
+    let dir = format!("--dir={}", running.folder.path().display());
+    let config = Cli::parse_from(["test", &dir]).args.validate(None).unwrap();
+    let listeners = Listeners { frames: any_port().await.0, http: any_port().await.0, exporter: None };
+    let error = run(config, listeners, std::future::pending(), || {}).await.unwrap_err();
+    assert!(error.to_string().contains(running.folder.path().to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn past_days_are_looked_at_at_the_start_on_a_new_day_and_every_six_hours() {
+    let at = |text: &str| format!("2026-06-{text}Z").parse::<Timestamp>().unwrap();
+    let day = |text: &str| format!("2026-06-{text}").parse::<Date>().unwrap();
+    assert!(is_due(None, day("18"), at("18T04:00:00")));
+    let last = Some((day("18"), at("18T04:00:00")));
+    assert!(!is_due(last, day("18"), at("18T09:59:59")));
+    assert!(is_due(last, day("18"), at("18T10:00:00")));
+    assert!(is_due(Some((day("18"), at("18T23:59:00"))), day("19"), at("19T00:00:00")));
+}

@@ -1,0 +1,164 @@
+//! The one writer of all files: a thread of its own, so that a slow disk holds up nothing but the senders, who wait for
+//! their own record. Local time never goes back here: a clock that is set back can't write into a day that was packed.
+
+use std::io;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::files::{Lines, Places};
+use super::minutes::Minutes;
+use super::prometheus::CollectorMetrics;
+use super::record::Record;
+
+/// What the writer is asked to do.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Keep a record, and say whether that worked.
+    Keep(Box<Record>, oneshot::Sender<bool>),
+    /// Write the minutes that have settled.
+    SaveMinutes,
+    /// Leave the days before today alone from here on.
+    ClosePastDays(oneshot::Sender<()>),
+}
+
+/// Files, minutes and counts.
+pub(crate) struct Writer {
+    places: Places,
+    with_details: bool,
+    minutes: Arc<Mutex<Minutes>>,
+    metrics: Arc<CollectorMetrics>,
+    full: Option<Lines>,
+    details: Option<Lines>,
+    latest: Timestamp,
+    records_state: State,
+    minutes_state: State,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        places: Places,
+        with_details: bool,
+        minutes: Arc<Mutex<Minutes>>,
+        metrics: Arc<CollectorMetrics>,
+    ) -> Self {
+        Self {
+            places,
+            with_details,
+            minutes,
+            metrics,
+            full: None,
+            details: None,
+            latest: Timestamp::MIN,
+            records_state: State::default(),
+            minutes_state: State::default(),
+        }
+    }
+
+    /// Works until nobody can ask any more, then writes all minutes.
+    pub(crate) fn run(mut self, mut jobs: mpsc::Receiver<Job>, clock: impl Fn() -> Timestamp) {
+        while let Some(job) = jobs.blocking_recv() {
+            self.carry_out(job, clock());
+        }
+        self.save_minutes(clock(), true);
+    }
+
+    fn carry_out(&mut self, job: Job, now: Timestamp) {
+        match job {
+            Job::Keep(record, done) => {
+                let kept = self.keep(&record, now);
+                self.records_state.note(&kept, "records", &self.places, &self.metrics);
+                self.note_writable();
+                // The connection may be gone; the record is kept all the same.
+                let _ = done.send(kept.is_ok());
+            }
+            Job::SaveMinutes => self.save_minutes(now, false),
+            Job::ClosePastDays(done) => {
+                self.latest = self.latest.max(now);
+                self.full = None;
+                self.details = None;
+                let _ = done.send(());
+            }
+        }
+    }
+
+    /// Writes a record to both of its files, or to none.
+    pub(crate) fn keep(&mut self, record: &Record, now: Timestamp) -> io::Result<()> {
+        self.latest = self.latest.max(now);
+        let full = at(&mut self.full, &self.places.hour(self.latest))?;
+        let before = full.append(&record.line).inspect_err(|_| self.full = None)?;
+        if self.with_details {
+            let day = self.places.day(self.latest);
+            let written = at(&mut self.details, &self.places.details(day))
+                .and_then(|details| details.append(&record.details.line()).map(drop));
+            if let Err(error) = written {
+                self.details = None;
+                if self.full.as_mut().is_some_and(|full| full.take_back(before).is_err()) {
+                    self.full = None;
+                }
+                return Err(error);
+            }
+        }
+        self.minutes.lock().count(&record.details, record.end, now);
+        self.metrics.observe(&record.details, record.route.as_deref(), record.end);
+        Ok(())
+    }
+
+    fn save_minutes(&mut self, now: Timestamp, all: bool) {
+        let by_day = self.minutes.lock().take_unsaved(&self.places, now, all);
+        let mut saved = Ok(());
+        for (day, unsaved) in by_day {
+            // The lock is free meanwhile: a slow disk must not hold up those who ask.
+            let written = Lines::open(&self.places.minutes(day)).and_then(|mut file| file.append(&unsaved.lines));
+            if let Err(error) = written {
+                self.minutes.lock().put_back(unsaved);
+                saved = Err(error);
+            }
+        }
+        self.minutes_state.note(&saved, "the minutes", &self.places, &self.metrics);
+        self.note_writable();
+    }
+
+    fn note_writable(&self) {
+        self.metrics.set_writable(!self.records_state.is_failing && !self.minutes_state.is_failing);
+    }
+}
+
+/// Whether one kind of file can be written.
+#[derive(Debug, Default)]
+struct State {
+    is_failing: bool,
+}
+
+impl State {
+    /// Counts each failure; says so once, and once that it is over.
+    fn note(&mut self, done: &io::Result<()>, what: &str, places: &Places, metrics: &CollectorMetrics) {
+        match done {
+            Ok(()) if self.is_failing => tracing::info!("{what} can be written again"),
+            Ok(()) => {}
+            Err(error) => {
+                metrics.write_failed();
+                if !self.is_failing {
+                    tracing::error!(%error, dir = %places.root().display(), "{what} can't be written");
+                }
+            }
+        }
+        self.is_failing = done.is_err();
+    }
+}
+
+/// The file of this path: the one that is open, or another in its place.
+fn at<'a>(open: &'a mut Option<Lines>, path: &std::path::Path) -> io::Result<&'a mut Lines> {
+    if open.as_ref().is_some_and(|lines| lines.path() != path) {
+        *open = None;
+    }
+    match open {
+        Some(lines) => Ok(lines),
+        None => Ok(open.insert(Lines::open(path)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests;
