@@ -5,5 +5,6 @@
 #![cfg(test)]
 
 mod corpus;
+mod everything_on;
 mod naive;
 mod real_bodies;
