@@ -18,6 +18,7 @@ mod proxying;
 mod refusals;
 mod replica;
 mod retries;
+mod rewriting;
 mod sampling;
 mod shutdown;
 mod streaming;

@@ -32,21 +32,30 @@ struct Tail {
 }
 
 impl Capture {
-    pub(super) fn push(&mut self, chunk: &[u8]) {
+    /// Takes a chunk. Returns how many bytes the buffers have grown by.
+    pub(super) fn push(&mut self, chunk: &[u8]) -> usize {
         if chunk.is_empty() {
-            return;
+            return 0;
         }
         self.total = self.total.saturating_add(chunk.len() as u64);
         self.chunks += 1;
         let needed = self.head.len().saturating_add(chunk.len());
         if self.tail.is_none() && needed <= HEAD_MAX {
-            if needed > self.head.capacity() {
-                let target = needed.max(self.head.capacity() * 2).clamp(HEAD_MIN, HEAD_MAX);
+            let before = self.head.capacity();
+            if needed > before {
+                let target = needed.max(before * 2).clamp(HEAD_MIN, HEAD_MAX);
                 self.head.reserve_exact(target - self.head.len());
             }
             self.head.extend_from_slice(chunk);
+            self.head.capacity() - before
+        } else if let Some(tail) = &mut self.tail {
+            let before = tail.cost();
+            tail.push(chunk);
+            tail.cost() - before
         } else {
-            self.tail.get_or_insert_with(Tail::new).push(chunk);
+            let tail = self.tail.insert(Tail::new());
+            tail.push(chunk);
+            tail.cost()
         }
     }
 
@@ -63,12 +72,6 @@ impl Capture {
     /// Whether the head did not hold all. The tail may hold the rest all the same.
     pub(super) fn is_truncated(&self) -> bool {
         self.tail.is_some()
-    }
-
-    /// What the buffers take up, in bytes.
-    pub(super) fn cost(&self) -> usize {
-        let tail = self.tail.as_ref();
-        self.head.capacity() + tail.map_or(0, |tail| tail.bytes.capacity() + tail.lengths.capacity() * size_of::<u32>())
     }
 
     /// What stands between head and tail; empty where there is no tail.
@@ -88,6 +91,11 @@ impl Capture {
 impl Tail {
     fn new() -> Self {
         Self { bytes: VecDeque::with_capacity(TAIL_MAX), lengths: VecDeque::new() }
+    }
+
+    /// In bytes.
+    fn cost(&self) -> usize {
+        self.bytes.capacity() + self.lengths.capacity() * size_of::<u32>()
     }
 
     fn push(&mut self, chunk: &[u8]) {

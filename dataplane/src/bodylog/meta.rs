@@ -92,7 +92,11 @@ pub(super) fn text(record: &Finished, zone: &TimeZone) -> Vec<u8> {
     put("forwarded_to", facts.forwarded_to.as_deref().map(Value::from));
     put("session_id", facts.session_id.as_deref().map(Value::from));
     put("session_src", Some(String::from_utf8_lossy(facts.session_source.as_bytes()).into()));
-    put("mode", facts.mode.map(|mode| mode.word().into()));
+    let mode = facts.mode.map(|mode| match facts.hidden_status {
+        None => mode.word().to_owned(),
+        Some(status) => format!("{}|4xx_to_501(orig={status})", mode.word()),
+    });
+    put("mode", mode.map(Value::from));
     put("status", facts.status.map(Value::from));
     put("resp_bytes", Some(record.response.total().into()));
     put("resp_body_truncated", Some(record.response.is_truncated().into()));

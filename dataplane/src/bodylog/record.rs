@@ -66,6 +66,8 @@ pub(super) struct Facts {
     pub(super) session_id: Option<String>,
     pub(super) session_source: HeaderValue,
     pub(super) mode: Option<Mode>,
+    /// The backend's status, when the route answers 501 in place of it.
+    pub(super) hidden_status: Option<u16>,
     pub(super) status: Option<u16>,
     /// From the request's start to the answer's first body byte.
     pub(super) first_chunk: Option<Duration>,
@@ -126,6 +128,7 @@ impl Facts {
             session_id: None,
             session_source: HeaderValue::from_static("none"),
             mode: None,
+            hidden_status: None,
             status: None,
             first_chunk: None,
             last_chunk: None,
@@ -170,6 +173,13 @@ impl Record {
         filled.facts.forwarded_to = forwarded_to.and_then(|value| value.to_str().ok()).map(str::to_owned);
     }
 
+    /// The client is not to see the backend's status (`answer_501_for`).
+    pub(crate) fn hid(&mut self, status: u16) {
+        if let Some(filled) = &mut self.filled {
+            filled.facts.hidden_status = Some(status);
+        }
+    }
+
     /// The router itself answers.
     pub(crate) fn answered_here(&mut self, response: &Response<Full<Bytes>>) {
         self.answered(response.status(), None);
@@ -191,9 +201,7 @@ impl Record {
             return;
         }
         let Finished { facts, response, share, .. } = &mut **filled;
-        let before = response.cost();
-        response.push(chunk);
-        let more = response.cost() - before;
+        let more = response.push(chunk);
         if facts.first_chunk.is_none() {
             facts.first_chunk = Some(facts.started.elapsed());
         }

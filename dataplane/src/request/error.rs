@@ -47,6 +47,9 @@ pub(crate) enum Error {
     /// No response head in time.
     #[error("the backend stayed silent")]
     BackendSilent,
+    /// `answer_501_for`: clients are not to see the backend's status.
+    #[error("the backend answered {status}")]
+    HiddenStatus { status: u16 },
     /// The list of models was answered with this status, or with what is no list.
     #[error("the backend's answer is no list of models")]
     BackendBadAnswer { status: u16 },

@@ -117,6 +117,10 @@ impl Answer {
                 (status, kinds, code) = (StatusCode::GATEWAY_TIMEOUT, UPSTREAM, "backend_timeout");
                 "the backend did not answer in time".to_owned()
             }
+            Error::HiddenStatus { .. } => {
+                (status, kinds, code) = (StatusCode::NOT_IMPLEMENTED, ("not_implemented", "api_error"), "");
+                "Not Implemented".to_owned()
+            }
             Error::BackendBadAnswer { status: answered } => {
                 (status, kinds, code) = (StatusCode::BAD_GATEWAY, UPSTREAM, "backend_bad_answer");
                 details = json!({"backend_status": answered});
@@ -166,6 +170,12 @@ fn anthropic_kind(status: StatusCode) -> &'static str {
 pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
     let answer = Answer::of(error);
     let body = match shape {
+        // The whole of it (routing.md §8.3): nothing tells of the backend.
+        Shape::OpenAi if matches!(error, Error::HiddenStatus { .. }) => json!({"error": {
+            "message": answer.message,
+            "type": answer.kinds.0,
+            "code": answer.status.as_u16(),
+        }}),
         Shape::OpenAi => json!({"error": {
             "message": answer.message,
             "type": answer.kinds.0,
@@ -209,6 +219,7 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
         | Error::BodyBroken
         | Error::BackendUnreachable
         | Error::BackendSilent
+        | Error::HiddenStatus { .. }
         | Error::BackendBadAnswer { .. }
         | Error::NoModelList
         | Error::ModelNotFound => {}

@@ -39,6 +39,7 @@ use crate::snapshot::SnapshotStore;
 use crate::upstream::client::Pool;
 use crate::upstream::forward::Outbound;
 use crate::upstream::headers::{self, REQUEST_ID};
+use crate::upstream::rewrite::{Rewriting, Wanted};
 use crate::upstream::stream::{Parts, StreamError, UpstreamBody};
 
 mod attempts;
@@ -105,7 +106,7 @@ pub(crate) async fn handle(
     let answered = Box::pin(exchange.run(request, &client_ip, &request_id)).await;
     let Exchange { routed, mut tally, shape, has_left, mut record, .. } = exchange;
     let mut response = match answered {
-        Ok(Reply::Backend(Answer { response, conn, mut lease, silence, sampler })) => {
+        Ok(Reply::Backend(Answer { response, conn, mut lease, silence, sampler, rewriting })) => {
             tally.answered(response.status());
             if let Some(lease) = &mut lease {
                 lease.answered(response.status());
@@ -120,7 +121,8 @@ pub(crate) async fn handle(
             head.version = Version::HTTP_11;
             let outcome = if head.status.is_server_error() { Outcome::BackendError } else { Outcome::Complete };
             let pool = Arc::clone(&proxy.pool);
-            let mut parts = Some(Parts { incoming, conn, pool, lease, silence, tally, sampler, record, outcome });
+            let mut parts =
+                Some(Parts { incoming, conn, pool, lease, silence, tally, sampler, record, rewriting, outcome });
             let body =
                 poll_fn(|cx| parts.take().map_or(Poll::Pending, |parts| Poll::Ready(UpstreamBody::new(parts, cx))));
             Response::from_parts(head, ResponseBody::Upstream(body.await))
@@ -132,6 +134,9 @@ pub(crate) async fn handle(
         Err(error) => {
             if let Error::Refused(refused) = &error {
                 tally.route.refused(refused.gate);
+            }
+            if let (Error::HiddenStatus { status }, Some(record)) = (&error, &mut record) {
+                record.hid(*status);
             }
             let response = error_response::render(&error, shape);
             // A client that broke off its upload is not there to read this, and is counted as one that left.
@@ -251,10 +256,10 @@ impl Exchange<'_> {
             route.metrics.payload.add(PayloadCount::Parsed, 1);
             payload::check_rules(&route, parsed.inner, &body)?;
         }
-        let (changed, _changes) =
+        let (edited, changes) =
             if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
-        let (identity, body) = match changed {
-            Some(changed) => (self.identify(&reader, &head.headers, &changed), changed),
+        let (identity, body) = match edited {
+            Some(edited) => (self.identify(&reader, &head.headers, &edited), edited),
             None => (identity, body),
         };
         drop((snapshot, turn));
@@ -271,7 +276,18 @@ impl Exchange<'_> {
         // 5. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
-        self.proxy_to_backend(&route, ask, reservation, &outbound).await.map(Reply::Backend)
+        let mut answer = self.proxy_to_backend(&route, ask, reservation, &outbound).await?;
+        // 6. What the client sees of its answer.
+        if route.options.answer_501_for.contains(&answer.response.status().as_u16()) {
+            return Err(answer.discard(&self.proxy.pool));
+        }
+        let wanted = Wanted {
+            handler: route.options.payload.postprocess,
+            hides_usage: changes.usage_asked && route.options.payload.include_usage_hide,
+            is_head: outbound.method == Method::HEAD,
+        };
+        answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.name);
+        Ok(Reply::Backend(answer))
     }
 
     /// Who it is. The id itself is told to the body log only.

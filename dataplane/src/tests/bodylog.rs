@@ -197,6 +197,41 @@ async fn every_way_in_which_an_answer_ends_is_logged() {
 }
 
 #[tokio::test]
+async fn payloads_6_1_a_status_that_clients_do_not_see_is_logged_beside_the_501() {
+    let (backend, mut collector) = (Backend::start().await, Collector::start().await);
+    let options = [ON, ("answer_501_for", "404")];
+    let (_control, replica) = start(&options, &[&backend.addr], &collector.flags()).await;
+    for (status, logged_status, mode) in [(404, 501, "new|4xx_to_501(orig=404)"), (403, 403, "new")] {
+        let mut client = connect(replica.addr).await;
+        client.write(post("/v1/x", &[], "")).await;
+        let (mut upstream, _) = backend.request().await;
+        upstream.write(format!("HTTP/1.1 {status} Oops\r\nContent-Length: 4\r\n\r\noops")).await;
+        let answer = client.message().await;
+        let logged = collector.next().await;
+        let fields = ["status", "mode", "peer"];
+        assert_eq!(logged.fields(&fields), [json!(logged_status), json!(mode), json!(backend.addr)], "{status}");
+        assert_eq!((answer.status(), &answer.body), (logged_status, &logged.response), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn payloads_1_bodies_are_logged_as_they_were_before_anything_was_changed_in_them() {
+    let (backend, mut collector) = (Backend::start().await, Collector::start().await);
+    let options = [ON, ("cch_default_enabled", "true"), ("postprocess", "strip_actual_usage")];
+    let (_control, replica) = start(&options, &[&backend.addr], &collector.flags()).await;
+    let body = r#"{"system":"x-anthropic-billing-header: cc_version=1; cc_entrypoint=cli; cch=ab; You"}"#;
+    let mut client = connect(replica.addr).await;
+    client.write(post("/v1/messages", &[], body)).await;
+    let (mut upstream, request) = backend.request().await;
+    assert_eq!(request.text(), r#"{"system":" You"}"#);
+    let answer = r#"{"usage":{"a":1},"actual_usage":{"a":2}}"#;
+    upstream.answer(answer).await;
+    client.until(r#"{"usage":{"a":1}}"#).await;
+    let logged = collector.next().await;
+    assert_eq!((logged.request.as_slice(), logged.response.as_slice()), (body.as_bytes(), answer.as_bytes()));
+}
+
+#[tokio::test]
 async fn payloads_6_off_means_that_nobody_connects() {
     for (host, enabled, pct, is_used) in [
         ("--bodylog-host=127.0.0.1", "true", "100", true),

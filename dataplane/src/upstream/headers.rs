@@ -1,7 +1,7 @@
 //! The headers of the request that a backend sees and of the response that a client sees. What is stripped is
 //! [`router_policy::header`]'s to say; here is what is added.
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use router_policy::header::{PassedOn, strip_request, strip_response};
 
@@ -83,6 +83,17 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
                 && (rest.is_empty() || rest.starts_with(b";") || rest.starts_with(b" "))
         },
     )
+}
+
+/// Not compressed.
+pub(super) fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
+}
+
+/// Whether the media type has this in it, in any case.
+pub(super) fn is_kind(headers: &HeaderMap, part: &[u8]) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.windows(part.len()).any(|piece| piece.eq_ignore_ascii_case(part))
 }
 
 #[cfg(test)]

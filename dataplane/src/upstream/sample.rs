@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, Response};
+use http::Response;
 use router_policy::body::usage::{Tail, Usage};
 use router_policy::flow::tokens::sample;
 use router_policy::flow::{AnswerTimes, Sample, TpsBasis};
 use router_policy::option::RouteOptions;
 
+use super::headers::{is_kind, is_plain};
 use crate::coordinate::Lease;
 use crate::metrics::BackendMetrics;
 
@@ -58,10 +58,9 @@ impl Sampler {
         }
         let is_stream = is_kind(answer.headers(), b"event-stream");
         let is_text = is_stream || is_kind(answer.headers(), b"json");
-        let is_plain = answer.headers().get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
         let flow = &options.flow;
         let rule = Rule { min_tokens: flow.tps_min_tokens, min_decode: flow.tps_min_decode, basis: flow.tps_basis };
-        let seen = if is_text && is_plain { Seen::Nothing } else { Seen::Unread };
+        let seen = if is_text && is_plain(answer.headers()) { Seen::Nothing } else { Seen::Unread };
         Some(Self { metrics: Arc::clone(metrics), rule, is_stream, seen })
     }
 
@@ -115,9 +114,4 @@ impl Ended {
             metrics.tokens_per_second(tps);
         }
     }
-}
-
-fn is_kind(headers: &HeaderMap, part: &[u8]) -> bool {
-    let kind = headers.get(CONTENT_TYPE).map(http::HeaderValue::as_bytes).unwrap_or_default();
-    kind.windows(part.len()).any(|piece| piece.eq_ignore_ascii_case(part))
 }

@@ -1,6 +1,6 @@
 //! The response body on its way to the client. It owns the lease, the upstream connection and the request's tally, so
 //! that every way in which an answer can end is one of its ends: whole, broken off, too silent, or dropped because the
-//! client left. Chunks pass as they arrive; nothing is allocated for one.
+//! client left. Chunks pass as they arrive; nothing is allocated for one, unless the answer is rewritten and it is changed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,12 +13,16 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::client::{Conn, Pool};
+use super::rewrite::Rewriting;
 use super::sample::Sampler;
 use crate::bodylog::record::Record;
 use crate::coordinate::Lease;
 use crate::coordinate::lease::Outcome;
 use crate::request::tally::Tally;
 use crate::server::reader::Reader;
+
+/// Chunks that the rewriting may keep in one go before other tasks have their turn.
+const KEPT_AT_ONCE: u32 = 64;
 
 /// Why an answer stops before its end. The server aborts the client's connection: a broken answer never looks whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +80,8 @@ pub(crate) struct Parts {
     pub(crate) sampler: Option<Sampler>,
     /// For the body log; goes there when it is dropped.
     pub(crate) record: Option<Record>,
+    /// `None`: the client is sent what the backend sends.
+    pub(crate) rewriting: Option<Box<Rewriting>>,
     /// [`Outcome::Complete`], or what a backend's error that is passed on counts as.
     pub(crate) outcome: Outcome,
 }
@@ -91,6 +97,8 @@ pub(crate) struct UpstreamBody {
     first_byte: Option<FirstByte>,
     /// Bytes still to come, when the backend stated a length.
     remaining: Option<u64>,
+    /// `Some` until its last bytes have left. What it holds when an answer breaks off is not sent.
+    rewriting: Option<Box<Rewriting>>,
     /// Told whether the client or the backend is waited for.
     reader: Option<Reader>,
 }
@@ -144,6 +152,7 @@ impl UpstreamBody {
             silence: parts.silence,
             first_byte: None,
             remaining,
+            rewriting: parts.rewriting.filter(|_| !has_ended),
             reader: Reader::current(),
         };
         if has_ended {
@@ -179,11 +188,27 @@ impl UpstreamBody {
 
     /// Dropping the connection closes its socket.
     fn fail(&mut self, outcome: Outcome) {
+        self.rewriting = None;
         if let Some(mut open) = self.open.take()
             && let Some(lease) = open.lease.take()
         {
             lease.end(outcome);
         }
+    }
+
+    /// What the client is sent for a chunk; `None`: nothing yet.
+    fn rewritten(&mut self, chunk: Bytes) -> Option<Bytes> {
+        match &mut self.rewriting {
+            Some(rewriting) => rewriting.push(chunk),
+            None => Some(chunk),
+        }
+    }
+
+    /// What is left to be sent once the backend's answer is complete.
+    fn rest(&mut self) -> Option<Result<Frame<Bytes>, StreamError>> {
+        let rest = self.rewriting.take()?.end()?;
+        self.awaits_client(true);
+        Some(Ok(Frame::data(rest)))
     }
 
     fn awaits_client(&self, is_awaited: bool) {
@@ -222,26 +247,35 @@ impl Body for UpstreamBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamError>>> {
         let this = &mut *self;
+        let (mut asked, mut kept) = (0, 0);
         // Asking the body for a frame is what lets hyper read on, so a body that has none is asked again after that.
-        for _ in 0..2 {
-            let Some(open) = &mut this.open else { return Poll::Ready(None) };
+        while asked < 2 {
+            let Some(open) = &mut this.open else { return Poll::Ready(this.rest()) };
             open.conn.drive(cx);
             match Pin::new(&mut this.incoming).poll_frame(cx) {
-                Poll::Pending => {}
+                Poll::Pending => asked += 1,
                 Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
                     Ok(chunk) => {
                         this.passed(&chunk, cx);
-                        return Poll::Ready(Some(Ok(Frame::data(chunk))));
+                        if let Some(chunk) = this.rewritten(chunk) {
+                            return Poll::Ready(Some(Ok(Frame::data(chunk))));
+                        }
+                        (asked, kept) = (0, kept + 1);
+                        if kept == KEPT_AT_ONCE {
+                            this.awaits_client(false);
+                            cx.waker().wake_by_ref();
+                            return Poll::Pending;
+                        }
                     }
                     // Trailers end here: they are hop-by-hop for this router.
                     Err(_trailers) => {
                         this.complete(cx);
-                        return Poll::Ready(None);
+                        return Poll::Ready(this.rest());
                     }
                 },
                 Poll::Ready(None) => {
                     this.complete(cx);
-                    return Poll::Ready(None);
+                    return Poll::Ready(this.rest());
                 }
                 Poll::Ready(Some(Err(_))) => {
                     this.fail(Outcome::StreamBroken);
@@ -258,13 +292,13 @@ impl Body for UpstreamBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.open.is_none()
+        self.open.is_none() && self.rewriting.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         match self.remaining {
-            Some(remaining) => SizeHint::with_exact(remaining),
-            None => SizeHint::default(),
+            Some(remaining) if self.rewriting.is_none() => SizeHint::with_exact(remaining),
+            _ => SizeHint::default(),
         }
     }
 }

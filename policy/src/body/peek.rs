@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::ControlFlow;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
@@ -24,7 +25,7 @@ pub struct Peek<'a> {
 impl<'a> Peek<'a> {
     /// Reads a body; `None` unless it is one JSON object in UTF-8.
     pub fn read(body: &'a [u8]) -> Option<Self> {
-        let text = std::str::from_utf8(body).ok()?;
+        let text = simdutf8::basic::from_utf8(body).ok()?;
         let mut json = serde_json::Deserializer::from_str(text);
         let peek = Deserializer::deserialize_map(&mut json, PeekVisitor).ok()?;
         json.end().ok()?;
@@ -111,22 +112,42 @@ impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for KeySeed<F> {
 
 /// The field of an object; `None` unless `raw` is an object that has it. Of a field that stands twice the last counts.
 pub fn field<'a>(raw: &'a RawValue, name: &str) -> Option<&'a RawValue> {
-    let mut found = None;
-    each_field(raw.get(), name, |value| found = Some(value))?;
+    let [found] = pick(raw.get(), [name])?;
     found
+}
+
+/// Some fields of an object, in one pass; `None` unless `text` is one JSON object. Of a field that stands twice the last
+/// counts.
+pub fn pick<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Option<&'a RawValue>; N]> {
+    let mut found = [None; N];
+    each_field(
+        text,
+        |key| names.iter().position(|name| *name == key),
+        |at, value| {
+            if let Some(slot) = found.get_mut(at) {
+                *slot = Some(value);
+            }
+        },
+    )?;
+    Some(found)
 }
 
 /// Every value that an object has under this name, in order; `None` unless `text` is one JSON object.
 pub fn fields<'a>(text: &'a str, name: &str) -> Option<Vec<&'a RawValue>> {
     let mut found = Vec::new();
-    each_field(text, name, |value| found.push(value))?;
+    each_field(text, |key| (key == name).then_some(()), |(), value| found.push(value))?;
     Some(found)
 }
 
-fn each_field<'a>(text: &'a str, name: &str, take: impl FnMut(&'a RawValue)) -> Option<()> {
-    struct FieldVisitor<'n, F>(&'n str, F);
+/// Passes on the values whose keys `choose` knows. The others are checked and skipped.
+fn each_field<'a, K>(
+    text: &'a str,
+    choose: impl Fn(&str) -> Option<K>,
+    take: impl FnMut(K, &'a RawValue),
+) -> Option<()> {
+    struct FieldVisitor<C, T>(C, T);
 
-    impl<'de, F: FnMut(&'de RawValue)> Visitor<'de> for FieldVisitor<'_, F> {
+    impl<'de, K, C: Fn(&str) -> Option<K>, T: FnMut(K, &'de RawValue)> Visitor<'de> for FieldVisitor<C, T> {
         type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,9 +155,9 @@ fn each_field<'a>(text: &'a str, name: &str, take: impl FnMut(&'a RawValue)) -> 
         }
 
         fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-            while let Some(is_it) = map.next_key_seed(KeySeed(|key: &str| key == self.0))? {
-                if is_it {
-                    (self.1)(map.next_value()?);
+            while let Some(chosen) = map.next_key_seed(KeySeed(&self.0))? {
+                if let Some(chosen) = chosen {
+                    (self.1)(chosen, map.next_value()?);
                 } else {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -146,50 +167,78 @@ fn each_field<'a>(text: &'a str, name: &str, take: impl FnMut(&'a RawValue)) -> 
     }
 
     let mut json = serde_json::Deserializer::from_str(text);
-    Deserializer::deserialize_map(&mut json, FieldVisitor(name, take)).ok()?;
+    Deserializer::deserialize_map(&mut json, FieldVisitor(choose, take)).ok()?;
     json.end().ok()
 }
 
 /// The items of a list, in order; `None` unless it is one.
 pub fn items(raw: &RawValue) -> Option<Vec<&RawValue>> {
-    serde_json::from_str(raw.get()).ok()
+    let mut found = Vec::new();
+    each_item(raw, |item| found.push(item))?;
+    Some(found)
 }
 
-/// A JSON string's text, borrowed when it has no escapes.
+/// Passes on the items of a list, in order; `None` unless it is one. No list of them is made.
+pub fn each_item<'a>(raw: &'a RawValue, mut take: impl FnMut(&'a RawValue)) -> Option<()> {
+    until_item(raw, |item| {
+        take(item);
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, as long as `take` wants more.
+fn until_item<'a>(raw: &'a RawValue, take: impl FnMut(&'a RawValue) -> ControlFlow<()>) -> Option<()> {
+    struct ListVisitor<T>(T);
+
+    impl<'de, T: FnMut(&'de RawValue) -> ControlFlow<()>> Visitor<'de> for ListVisitor<T> {
+        type Value = ();
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<Self::Value, A::Error> {
+            while let Some(item) = list.next_element::<&RawValue>()? {
+                if (self.0)(item).is_break() {
+                    // What follows is not read: an error is how a visitor ends early.
+                    return Err(serde::de::Error::custom("enough"));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    let mut json = serde_json::Deserializer::from_str(raw.get());
+    Deserializer::deserialize_seq(&mut json, ListVisitor(take)).ok()
+}
+
+/// A JSON string's text, borrowed when it has no escapes; `None` when it is no string, or holds half a surrogate pair.
 pub fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') { serde_json::from_str(raw.get()).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+    quoted(raw.get())
+}
+
+/// The same of the raw text, quotes included, of what is known to be one JSON value.
+pub(crate) fn quoted(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    let has_escapes = memchr::memchr(b'\\', inner.as_bytes()).is_some();
+    if has_escapes { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
 }
 
 /// The content of the first message whose role is `user`, in a list of messages; a bare string is a user's message itself
 /// (the Responses API's `input`). Reads no further than it must.
 pub fn first_user_content(messages: &RawValue) -> Option<&RawValue> {
-    struct ListVisitor;
-
-    impl<'de> Visitor<'de> for ListVisitor {
-        type Value = Option<&'de RawValue>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list of messages")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut found = None;
-            while let Some(item) = list.next_element::<&RawValue>()? {
-                let is_user = || field(item, "role").is_some_and(|role| role.get() == "\"user\"");
-                if found.is_none() && is_user() {
-                    found = field(item, "content");
-                }
-            }
-            Ok(found)
-        }
-    }
-
     if messages.get().starts_with('"') {
         return Some(messages);
     }
-    let mut json = serde_json::Deserializer::from_str(messages.get());
-    Deserializer::deserialize_seq(&mut json, ListVisitor).ok().flatten()
+    let mut found = None;
+    until_item(messages, |item| match pick(item.get(), ["role", "content"]) {
+        Some([Some(role), content]) if role.get() == "\"user\"" => {
+            found = content;
+            if content.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    found
 }
 
 // `&RawValue` must be what serde borrows; a compile-time reminder that nothing here copies.
@@ -199,39 +248,5 @@ const _: fn() = || {
 };
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_are_borrowed_from_the_body() {
-        let body =
-            br#"{"model": "m", "stream": true, "messages": [{"role": "user", "content": "x"}], "other": {"user": 1}}"#;
-        let peek = Peek::read(body).unwrap();
-        assert!(matches!(peek.model_name(), Some(Cow::Borrowed("m"))));
-        assert!(peek.wants_stream());
-        assert!(peek.user.is_none(), "only the top level counts");
-    }
-
-    #[test]
-    fn the_last_of_two_counts_and_escaped_keys_are_read() {
-        let peek = Peek::read(br#"{"user": "a", "us\u0065r": "b"}"#).unwrap();
-        assert_eq!(peek.user.unwrap().get(), "\"b\"");
-    }
-
-    #[test]
-    fn only_whole_objects_count() {
-        for body in ["", "{", "[]", "1", "{} {}", "{\"a\":}", "\u{feff}{}"] {
-            assert!(Peek::read(body.as_bytes()).is_none(), "{body}");
-        }
-        assert!(Peek::read(b"{\"a\": \"\xff\"}").is_none());
-        assert!(Peek::read(b" {} ").is_some());
-        let stream_word = Peek::read(br#"{"stream": "true"}"#).unwrap();
-        assert!(!stream_word.wants_stream());
-    }
-
-    #[test]
-    fn deep_nesting_is_refused_not_overflowed() {
-        let body = format!("{{\"a\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
-        let _ = Peek::read(body.as_bytes());
-    }
-}
+#[path = "peek/tests.rs"]
+mod tests;

@@ -1,5 +1,20 @@
 //! Request transforms: byte edits of a JSON body, everything outside an edit stays as it is (payloads.md §3, rulings §7).
 
+mod cch_strip;
+mod include_usage;
+mod kimi_normalize;
+mod look;
+mod string_fields;
+mod system_hoist;
+mod top_level;
+
+use std::cell::OnceCell;
+
+use memchr::memmem;
+
+use self::top_level::TopLevel;
+use super::edit::Edits;
+
 /// How tool call ids of Kimi models are numbered (payloads.md §3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KimiStrategy {
@@ -55,8 +70,48 @@ pub struct Changes {
 }
 
 impl Transforms {
-    /// Applies what is on. `None` for the body: it stays as it is. `body` is one JSON object; what is not stays as it is too.
-    pub fn apply(&self, _body: &[u8]) -> (Option<Vec<u8>>, Changes) {
-        (None, Changes::default())
+    /// Applies what is on, in the order cch, kimi, usage, hoist; the result is as if one were applied after the other.
+    /// `None` for the body: it stays as it is, as does one that is not one JSON object in UTF-8, and one that would more than
+    /// double its length.
+    pub fn apply(&self, body: &[u8]) -> (Option<Vec<u8>>, Changes) {
+        self.try_apply(body).unwrap_or_default()
+    }
+
+    fn try_apply(self, body: &[u8]) -> Option<(Option<Vec<u8>>, Changes)> {
+        let on = self.that_may_apply(body)?;
+        let top = TopLevel::read(body)?;
+        let mut edits = Edits::new(top.text);
+        let cch_stripped = on.cch_strip && cch_strip::edit(&top, &mut edits);
+        let kimi_ids = on.kimi_normalize.map_or(0, |strategy| kimi_normalize::edit(&top, strategy, &mut edits));
+        let usage =
+            if on.include_usage { include_usage::edit(&top, &mut edits) } else { include_usage::Outcome::NotNeeded };
+        let hoisted = if on.system_hoist { system_hoist::edit(&top, &mut edits) } else { 0 };
+        let changes = Changes {
+            cch_stripped,
+            kimi_ids,
+            usage_asked: usage == include_usage::Outcome::Asked,
+            hoisted,
+            usage_not_possible: usage == include_usage::Outcome::NotPossible,
+        };
+        let edited = if edits.is_empty() { None } else { Some(edits.apply().ok()?.into_bytes()) };
+        Some((edited, changes))
+    }
+
+    /// Those whose words the body holds: a look for a word costs next to nothing beside a parse.
+    fn that_may_apply(self, body: &[u8]) -> Option<Self> {
+        let has_escapes = OnceCell::new();
+        let holds = |word: &str| memmem::find(body, word.as_bytes()).is_some();
+        // A JSON string may write any letter of the word as an escape, and they all start alike.
+        let may_hold = |word: &str| holds(word) || *has_escapes.get_or_init(|| holds("\\u00"));
+        let on = Self {
+            cch_strip: self.cch_strip && holds(cch_strip::MARKER),
+            kimi_normalize: self.kimi_normalize.filter(|_| may_hold("imi-") && may_hold("tool_calls")),
+            include_usage: self.include_usage && may_hold("stream"),
+            system_hoist: self.system_hoist && may_hold("\"system\""),
+        };
+        (on != Self::default()).then_some(on)
     }
 }
+
+#[cfg(test)]
+mod examples;

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
-use self::text::{in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_words, print_bytes, quote};
+use self::text::{
+    in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_statuses, parse_words, print_bytes, quote,
+};
 pub use self::text::{parse_duration, print_duration};
 use crate::flow::metric::{MAX_METRICS, Metric};
 use crate::flow::turn::{MAX_ROWS, TurnRow};
@@ -83,6 +85,13 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// A list of these words, in order, none twice. In text, separated by commas; `none` is the empty list.
     Words(&'static [&'static str]),
+    /// A list of HTTP statuses in a range, none twice. In text, separated by commas; `none` is the empty list.
+    Statuses {
+        /// Smallest allowed.
+        min: u16,
+        /// Largest allowed.
+        max: u16,
+    },
     /// A list of header names.
     Headers,
     /// An absolute path, such as `/health`.
@@ -113,6 +122,8 @@ pub enum Value {
     Word(&'static str),
     /// Of [`Kind::Words`].
     Words(Vec<&'static str>),
+    /// Of [`Kind::Statuses`].
+    Statuses(Vec<u16>),
     /// Of [`Kind::Headers`] or [`Kind::Path`].
     Texts(Vec<String>),
     /// Of [`Kind::Ports`], by port.
@@ -158,6 +169,7 @@ impl Kind {
             Kind::Bool => "boolean",
             Kind::Word(_) => "word",
             Kind::Words(_) => "list of words",
+            Kind::Statuses { .. } => "list of statuses",
             Kind::Headers => "list of header names",
             Kind::Path => "path",
             Kind::Ports { .. } => "list of PORT=NUMBER",
@@ -193,6 +205,7 @@ impl Kind {
             Kind::Bool => "true, false".to_owned(),
             Kind::Word(words) => words.join(", "),
             Kind::Words(words) => format!("none, or a list of: {}", words.join(", ")),
+            Kind::Statuses { min, max } => format!("none, or a list of numbers of {min}..={max}, none twice"),
             Kind::Headers => "none, or a list of header names".to_owned(),
             Kind::Path => "a path that starts with / and has no spaces".to_owned(),
             Kind::Ports { min, max } => {
@@ -212,7 +225,8 @@ impl Kind {
             Json::Bool(flag) => flag.to_string(),
             Json::Null => "none".to_owned(),
             Json::Array(items) => {
-                let is_list = matches!(self, Kind::Words(_) | Kind::Headers | Kind::Ports { .. });
+                let is_list =
+                    matches!(self, Kind::Words(_) | Kind::Statuses { .. } | Kind::Headers | Kind::Ports { .. });
                 // `[connect, 502]`: a bare number is the word that it looks like.
                 let word = |item: &Json| match item {
                     Json::String(text) => Some(text.clone()),
@@ -271,6 +285,7 @@ impl Kind {
             Kind::Bool => parse_bool(text).map(Value::Bool),
             Kind::Word(words) => words.iter().find(|word| **word == text).map(|word| Value::Word(word)),
             Kind::Words(words) => parse_words(text, words).map(Value::Words),
+            Kind::Statuses { min, max } => parse_statuses(text, min, max).map(Value::Statuses),
             Kind::Headers => parse_headers(text).map(Value::Texts),
             Kind::Path => (text.starts_with('/') && text.bytes().all(|c| c.is_ascii_graphic()))
                 .then(|| Value::Texts(vec![text.to_owned()])),
@@ -309,6 +324,11 @@ impl fmt::Display for Value {
             Value::Word(word) => f.write_str(word),
             Value::Words(words) if words.is_empty() => f.write_str("none"),
             Value::Words(words) => f.write_str(&words.join(",")),
+            Value::Statuses(statuses) if statuses.is_empty() => f.write_str("none"),
+            Value::Statuses(statuses) => {
+                let texts: Vec<String> = statuses.iter().map(u16::to_string).collect();
+                f.write_str(&texts.join(","))
+            }
             Value::Texts(texts) if texts.is_empty() => f.write_str("none"),
             Value::Texts(texts) => f.write_str(&texts.join(",")),
             Value::Decimal(number) => write!(f, "{number}"),

@@ -113,6 +113,7 @@ pub struct RouteOptions {
     pub backend_managed_affinity: bool,
     pub connect_timeout: Duration,
     pub upstream_timeout: Duration,
+    pub answer_501_for: Vec<u16>,
     pub max_body_size: u64,
     pub auth: AuthMode,
     pub forward_authorization: bool,
@@ -174,6 +175,10 @@ impl RouteOptions {
             backend_managed_affinity: read.flag("backend_managed_affinity"),
             connect_timeout: read.duration("connect_timeout"),
             upstream_timeout: read.duration("upstream_timeout"),
+            answer_501_for: match read.value("answer_501_for") {
+                Some(Value::Statuses(statuses)) => statuses,
+                _ => Vec::new(),
+            },
             max_body_size: match read.value("max_body_size") {
                 Some(Value::Bytes(size)) => size,
                 _ => 0,

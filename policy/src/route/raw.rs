@@ -39,6 +39,7 @@ fn value_json(value: &Value) -> Json {
             json => json,
         },
         Value::Words(words) => json!(words),
+        Value::Statuses(statuses) => json!(statuses),
         Value::Texts(texts) if texts.len() != 1 => json!(texts),
         Value::Ports(ports) if !ports.is_empty() => {
             ports.iter().map(|(port, number)| (port.to_string(), json!(number))).collect::<Map<_, _>>().into()

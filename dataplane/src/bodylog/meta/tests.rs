@@ -57,7 +57,7 @@ fn payloads_6_1_the_object_has_these_fields_and_absent_ones_are_left_out() {
         record.session(&HeaderValue::from_static("header.x-session-id"), Some(b"s".to_vec()));
         record.chosen(Mode::LeastConn, &"10.0.0.9:80".into(), 0);
         record.answered(StatusCode::OK, Some(&HeaderValue::from_static("http://10.0.0.5:8000/x")));
-        record.saw(&[b'r'; HEAD_MAX]);
+        record.saw(&vec![b'r'; HEAD_MAX]);
         record.saw(b"more");
         record.is_whole();
     });

@@ -155,7 +155,7 @@ fn what_finds_no_room_is_dropped_counted_and_gives_its_room_back() {
     let mut second = fixture.plain();
     second.request(&body);
     let mut third = fixture.plain();
-    third.saw(&[b'r'; HEAD_MAX]);
+    third.saw(&vec![b'r'; HEAD_MAX]);
     third.saw(b"still taken, to no avail");
     assert_eq!(fixture.count("dropped"), 2);
     let many: Vec<_> = (0..2000).map_while(|_| fixture.begin(http::Request::post("/"))).collect();

@@ -109,7 +109,9 @@ async fn a_collector_that_comes_late_gets_everything_in_order() {
     drop(listener);
     let sender = Sender::start(port, 1 << 20);
     let bodies: Vec<String> = (0..50).map(|number| format!("{number} {}", "x".repeat(4096))).collect();
-    bodies.iter().for_each(|body| sender.log(body));
+    for body in &bodies {
+        sender.log(body);
+    }
     // Some tries have failed by now; how many makes no difference.
     tokio::task::yield_now().await;
     let listener = collector_again(port);
@@ -132,8 +134,8 @@ async fn a_frame_that_breaks_off_comes_whole_on_the_next_connection() {
     }
     sender.log("last");
     let mut stream = accepted(&listener).await;
-    let mut part = vec![0; 1000];
-    soon("a frame's start", stream.read_exact(&mut part)).await.unwrap();
+    let mut begun = vec![0; 1000];
+    soon("a frame's start", stream.read_exact(&mut begun)).await.unwrap();
     drop(stream);
     let mut stream = accepted(&listener).await;
     let mut whole = 0;
@@ -201,8 +203,8 @@ async fn a_frame_that_never_gets_through_is_given_up_and_counted() {
     for _ in 0..4 {
         let mut stream = accepted(&listener).await;
         assert_eq!(sender.fixture.count("dropped"), 0);
-        let mut part = vec![0; 1000];
-        soon("a frame's start", stream.read_exact(&mut part)).await.unwrap();
+        let mut begun = vec![0; 1000];
+        soon("a frame's start", stream.read_exact(&mut begun)).await.unwrap();
     }
     let mut stream = accepted(&listener).await;
     assert_eq!(text(&mut stream).await, "next");

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::Response;
 use hyper::body::Incoming;
 use router_policy::option::RouteOptions;
@@ -10,13 +11,19 @@ use router_policy::retry::Failure;
 use tokio::time::Instant;
 
 use super::{Error, Exchange};
+use crate::coordinate::lease::Outcome;
 use crate::coordinate::{Ask, Lease, Reservation};
 use crate::request::routed::Choice;
 use crate::snapshot::RouteEntry;
-use crate::upstream::client::Conn;
+use crate::upstream::client::{Conn, Pool};
 use crate::upstream::forward::{Outbound, Target};
+use crate::upstream::rewrite::Rewriting;
 use crate::upstream::sample::Sampler;
 use crate::upstream::stream::Silence;
+use crate::upstream::whole;
+
+/// Of a body that is not passed on, how much is read for its connection's sake, in bytes.
+const DISCARDED_MAX: usize = 64 << 10;
 
 /// A backend's answer, up to its head.
 pub(super) struct Answer {
@@ -26,6 +33,8 @@ pub(super) struct Answer {
     pub(super) lease: Option<Lease>,
     pub(super) silence: Silence,
     pub(super) sampler: Option<Sampler>,
+    /// Of what the client is sent.
+    pub(super) rewriting: Option<Box<Rewriting>>,
 }
 
 impl Exchange<'_> {
@@ -132,7 +141,19 @@ impl Answer {
         sampler: Option<Sampler>,
     ) -> Result<Self, Error> {
         let (response, conn) = sent.map_err(error_of)?;
-        Ok(Self { response, conn, lease, silence, sampler })
+        Ok(Self { response, conn, lease, silence, sampler, rewriting: None })
+    }
+
+    /// Gives up an answer whose status clients of the route are not to see (routing.md §8.3), and says what they see.
+    pub(super) fn discard(self, pool: &Pool) -> Error {
+        let status = self.response.status();
+        if let Some(mut lease) = self.lease {
+            lease.answered(status);
+            lease.end(Outcome::Complete);
+        }
+        // Nobody waits for its body; one that is here already leaves the connection for others.
+        let _ = whole::read(self.response.into_body(), self.conn, pool, DISCARDED_MAX).now_or_never();
+        Error::HiddenStatus { status: status.as_u16() }
     }
 }
 

@@ -26,6 +26,23 @@ fn numbers_texts_and_words_are_read() {
 }
 
 #[test]
+fn statuses_are_read_from_text_and_list() {
+    let statuses = Kind::Statuses { min: 400, max: 499 };
+    let expected = Value::Statuses(vec![404, 400]);
+    for json in [json!("404, 400"), json!([404, 400]), json!(["404", 400])] {
+        assert_eq!(statuses.parse_json(&json).unwrap(), expected, "{json}");
+    }
+    assert_eq!(statuses.parse_text(&expected.to_string()).unwrap(), expected);
+    assert_eq!(statuses.parse_json(&json!(499)).unwrap(), Value::Statuses(vec![499]));
+    for none in [json!(null), json!([]), json!("none")] {
+        assert_eq!(statuses.parse_json(&none).unwrap().to_string(), "none");
+    }
+    for bad in [json!([399]), json!([500]), json!([404, 404]), json!("4xx"), json!({"404": 1}), json!([40.4])] {
+        assert!(statuses.parse_json(&bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn numbers_by_port_are_read_from_text_list_and_object() {
     let ports = Kind::Ports { min: 1, max: 1000 };
     let expected = Value::Ports(BTreeMap::from([(19001, 7), (19002, 8)]));

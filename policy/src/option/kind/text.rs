@@ -39,6 +39,21 @@ pub(super) fn parse_words(text: &str, allowed: &'static [&'static str]) -> Optio
     Some(words)
 }
 
+pub(super) fn parse_statuses(text: &str, min: u16, max: u16) -> Option<Vec<u16>> {
+    let mut statuses = Vec::new();
+    if text == "none" || text.is_empty() {
+        return Some(statuses);
+    }
+    for part in text.split(',') {
+        let status = in_range(part.trim().parse().ok(), min, max)?;
+        if statuses.contains(&status) {
+            return None;
+        }
+        statuses.push(status);
+    }
+    Some(statuses)
+}
+
 pub(super) fn parse_headers(text: &str) -> Option<Vec<String>> {
     if text == "none" || text.is_empty() {
         return Some(Vec::new());

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Each option with a value unlike its default.
-const OTHERS: [(&str, &str); 89] = [
+const OTHERS: [(&str, &str); 90] = [
     ("affinity", "off"),
     ("session_affinity_enabled", "false"),
     ("disable_body_user_affinity", "true"),
@@ -74,6 +74,7 @@ const OTHERS: [(&str, &str); 89] = [
     ("backend_managed_affinity", "true"),
     ("connect_timeout", "1s"),
     ("upstream_timeout", "1s"),
+    ("answer_501_for", "400,404"),
     ("max_body_size", "1KiB"),
     ("auth", "required"),
     ("forward_authorization", "true"),

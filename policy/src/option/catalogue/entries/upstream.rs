@@ -24,4 +24,11 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "Longest silence of a backend, before the head and between two chunks. Not a limit on the whole answer.",
     )
     .gateway("10800s"),
+    option(
+        "answer_501_for",
+        GROUP,
+        Kind::Statuses { min: 400, max: 499 },
+        "none",
+        "Statuses of backends that clients see as 501, without the backend's body. What the router itself answers stays.",
+    ),
 ];
