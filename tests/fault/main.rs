@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod backend_dies;
+mod collector_dies;
 mod control_plane_dies;
 mod database_dies;
 mod dataplane_dies;
