@@ -71,7 +71,8 @@ pub(crate) async fn run(args: TailArgs, out: &mut Out<'_>) -> Outcome {
         let (start, end) = (seconds(now.saturating_sub(back)), seconds(now.saturating_add(AHEAD_MS)));
         let (rows, _) = Window { start, end, filter: &args.filter }.read(&collector, ROUND).await?;
         let new = seen.new_of(rows);
-        if !(is_first && args.since.is_none()) && !printed.print(&new, out)? {
+        let is_printed = !is_first || args.since.is_some();
+        if is_printed && !printed.print(&new, out)? {
             return Ok(());
         }
         is_first = false;
