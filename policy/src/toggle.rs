@@ -150,10 +150,7 @@ impl Limit {
     /// The numbers that its option takes. The option's word for no limit is none of them: a limit is undone by a reset.
     fn kind(self) -> Kind {
         match find(self.option()).map(|option| option.kind) {
-            #[expect(clippy::cast_precision_loss, reason = "a percentage")]
-            Some(Kind::Int { min, max }) => {
-                Kind::Decimal { min: min as f64, max: max as f64, is_above: false, word: None }
-            }
+            Some(whole @ Kind::Int { .. }) => whole,
             Some(Kind::Decimal { min, max, is_above, .. }) => Kind::Decimal { min, max, is_above, word: None },
             // No option of that name: then nothing is a number for it.
             _ => Kind::Word(&[]),
@@ -252,6 +249,8 @@ impl ToggleKey {
             },
             Self::Limit(limit, _) => match limit.kind().parse_text(text) {
                 Ok(Value::Decimal(number)) => Ok(ToggleValue::Number(number)),
+                #[expect(clippy::cast_precision_loss, reason = "within bounds that are far smaller")]
+                Ok(Value::Int(number)) => Ok(ToggleValue::Number(number as f64)),
                 Ok(_) => Err(invalid(format!("allowed: {}", limit.kind().allowed()))),
                 Err(error) => Err(invalid(error.to_string())),
             },
@@ -340,7 +339,11 @@ mod tests {
     fn names_and_values_read_back() {
         for name in ToggleKey::names() {
             let key = ToggleKey::parse(name, "").unwrap();
-            let text = if matches!(key, ToggleKey::Switch(_)) { "off" } else { "12.5" };
+            let text = match key {
+                ToggleKey::Switch(_) => "off",
+                ToggleKey::Limit(Limit::BodyLogPct, _) => "12",
+                ToggleKey::Limit(..) => "12.5",
+            };
             assert_eq!((key.name(), key.parse_value(text).unwrap().to_string().as_str()), (name, text));
         }
         assert_eq!(ToggleKey::parse("tps_limit_tps", "m").unwrap().model(), "m");
@@ -361,11 +364,18 @@ mod tests {
     fn a_limit_has_the_bounds_of_its_option() {
         for limit in Limit::ALL {
             let key = ToggleKey::parse(limit.name(), "").unwrap();
-            let Kind::Decimal { min, max, is_above, .. } = limit.kind() else { panic!("a number expected") };
-            let low = if is_above { format!("more than {min}, up to {max}") } else { format!("{min}..={max}") };
+            let (kind, max, allowed) = match limit.kind() {
+                Kind::Decimal { max, .. } => ("number", max, format!("more than 0, up to {max}")),
+                Kind::Int { .. } => ("integer", 100.0, "0..=100".to_owned()),
+                other => panic!("a number expected, got {other:?}"),
+            };
             assert_eq!(key.parse_value(&max.to_string()), Ok(ToggleValue::Number(max)), "the control");
             let error = key.parse_value(&(max + 1.0).to_string()).unwrap_err();
-            assert_eq!(error.problem, format!("number expected, got '{}'; allowed: {low}", max + 1.0));
+            assert_eq!(error.problem, format!("{kind} expected, got '{}'; allowed: {allowed}", max + 1.0));
+        }
+        let pct = ToggleKey::parse("bodylog_pct", "").unwrap();
+        for bad in ["0.5", "-1", "101", "none"] {
+            assert!(pct.parse_value(bad).is_err(), "lots are drawn of 100: {bad}");
         }
     }
 

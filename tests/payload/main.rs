@@ -8,3 +8,4 @@ mod corpus;
 mod everything_on;
 mod naive;
 mod real_bodies;
+mod switches;

@@ -82,6 +82,7 @@ pub(super) fn text(record: &Finished, zone: &TimeZone) -> Vec<u8> {
         failed => format!("{backend} (retry#{failed})"),
     });
     put("ts", Some(zone::stamp(facts.at, zone).into()));
+    put("route", Some(facts.route.as_str().into()));
     put("request_id", Some(facts.request_id.as_str().into()));
     put("client_ip", Some(facts.client_ip.as_str().into()));
     put("method", Some(facts.method.as_str().into()));

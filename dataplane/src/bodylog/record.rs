@@ -54,6 +54,8 @@ pub(super) struct Facts {
     /// When the request came, by the wall clock.
     pub(super) at: Timestamp,
     started: Instant,
+    /// Not in the reference's meta; the collector labels its metrics by it.
+    pub(super) route: String,
     pub(super) request_id: String,
     pub(super) client_ip: String,
     pub(super) method: Method,
@@ -93,7 +95,7 @@ impl BodyLog {
         if !Self::is_sampled(route.bodylog_pct, || rand::random_range(1..=100)) {
             return None;
         }
-        let facts = Facts::new(begun);
+        let facts = Facts::new(route.name.to_string(), begun);
         let mut share = self.share();
         if !share.grow(BASE_COST + facts.uri.len() + facts.headers.cost()) {
             self.drop_one(&route.metrics);
@@ -106,7 +108,7 @@ impl BodyLog {
 }
 
 impl Facts {
-    fn new(begun: Begun<'_>) -> Self {
+    fn new(route: String, begun: Begun<'_>) -> Self {
         let Begun { head, has_body, client_ip, request_id, started } = begun;
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let elapsed = SignedDuration::try_from(started.elapsed()).unwrap_or_default();
@@ -116,6 +118,7 @@ impl Facts {
         Self {
             at: now.checked_sub(elapsed).unwrap_or(now),
             started,
+            route,
             request_id: text(request_id),
             client_ip: text(client_ip),
             method: head.method.clone(),

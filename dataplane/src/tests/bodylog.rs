@@ -105,7 +105,7 @@ async fn a_stream_is_logged_with_what_the_client_sent_and_the_backend_said() {
     assert_eq!(
         Value::Object(meta),
         json!({
-            "request_id": "req-7", "client_ip": "127.0.0.1", "method": "POST",
+            "route": "chat", "request_id": "req-7", "client_ip": "127.0.0.1", "method": "POST",
             "uri": "/chat/v1/chat/completions?a=%2Fb",
             "req_headers": {
                 "host": "router", "content-length": body.len().to_string(), "x-session-id": "sess-1",

@@ -104,9 +104,15 @@ impl<'de, T, F: FnOnce(&str) -> T> DeserializeSeed<'de> for KeySeed<F> {
             fn visit_str<E>(self, key: &str) -> Result<T, E> {
                 Ok((self.0)(key))
             }
+
+            fn visit_bytes<E>(self, key: &[u8]) -> Result<T, E> {
+                // No text: then it is no name that anybody asks for.
+                Ok((self.0)(std::str::from_utf8(key).unwrap_or("\u{fffd}")))
+            }
         }
 
-        deserializer.deserialize_str(KeyVisitor(self.0))
+        // As bytes, since half a surrogate pair, which is no text, must not hide the rest of the object.
+        deserializer.deserialize_bytes(KeyVisitor(self.0))
     }
 }
 

@@ -70,10 +70,10 @@ mod tests {
             assert!(!read(Switch::CchStrip, look).is_change(), "{look}");
         }
         assert!(read(Switch::CchStrip, "reset=1").resets);
-        for (query, pct) in [("pct=0", 0.0), ("pct=12.5", 12.5), ("pct=100", 100.0)] {
+        for (query, pct) in [("pct=0", 0.0), ("pct=12", 12.0), ("pct=100", 100.0)] {
             assert_eq!(read(Switch::BodyLog, query).pct, Some(pct));
         }
-        for look in ["pct=-1", "pct=100.5", "pct=nan", "pct=x", "pct="] {
+        for look in ["pct=-1", "pct=12.5", "pct=100.5", "pct=nan", "pct=x", "pct="] {
             assert!(!read(Switch::BodyLog, look).is_change(), "{look}");
         }
     }

@@ -33,6 +33,7 @@ fn keys(meta: &Value) -> Vec<&str> {
 fn payloads_6_1_the_object_has_these_fields_and_absent_ones_are_left_out() {
     let always = [
         "ts",
+        "route",
         "request_id",
         "client_ip",
         "method",
