@@ -95,7 +95,7 @@ def build() -> None:
     own = sum(int(json.loads(run("docker", "inspect", name))[0]["Size"]) * sign for name, sign in [(IMAGE, 1), (BASE, -1)])
     claim(own < MAX_IMAGE_MB * 1e6, f"built in {time.monotonic() - began:.0f} s; {own / 1e6:.1f} MB without its base, under {MAX_IMAGE_MB}")
     config = json.loads(run("docker", "inspect", IMAGE))[0]["Config"]
-    claim(config["User"] == "router" and config["StopSignal"] == "SIGTERM", "the image's user is not root, its stop signal SIGTERM")
+    claim(config["User"] == "10001:10001" and config["StopSignal"] == "SIGTERM", "the image's user is not root, its stop signal SIGTERM")
     claim("check" in config["Healthcheck"]["Test"], "the image has a health check")
 
 
