@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
 use router_policy::ids::{Fingerprint, RouteName};
 use router_policy::refusal::Gate;
@@ -44,7 +45,11 @@ const MESSAGE_MAX: usize = 256 << 20;
 /// A client that connects when first used.
 pub(crate) fn client(config: &Config) -> Client {
     let token = Token(config.token.clone());
-    CoordinatorClient::with_interceptor(config.control_plane.connect_lazy(), token)
+    // A connector that is passed in is under the endpoint's connect timeout as a whole, the name's look-up included; tonic's own
+    // is not. While the control plane's container restarts, its name may have a name server think for longer than that takes.
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    CoordinatorClient::with_interceptor(config.control_plane.connect_with_connector_lazy(connector), token)
         .max_decoding_message_size(MESSAGE_MAX)
 }
 
