@@ -97,7 +97,7 @@ class Load:
                         connection = self._connect()
                     text = self._turn(connection, session, messages, tokens())
                     messages.append({"role": "assistant", "content": text})
-                except Exception as error:  # noqa: BLE001  # whatever it is, it is a failed request
+                except Exception as error:  # noqa: BLE001  # whatever it is, the request failed
                     self._fail(f"{session} turn {turn}: {type(error).__name__}: {error}")
                     connection = None
                     time.sleep(0.2)
