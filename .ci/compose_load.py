@@ -1,6 +1,6 @@
-"""Clients of the router for the compose trial: conversations of several turns, streamed, each answer checked to its end.
+"""Clients of the router for the compose trial: conversations of several turns, each streamed answer checked to its end.
 
-A request counts as failed when anything at all is wrong with it; nothing is sent a second time. Only what Python brings.
+A request counts as failed when anything at all is wrong with it; nothing is sent a second time. Needs Python alone.
 """
 
 import http.client
@@ -39,8 +39,8 @@ class Load:
         self.lock = threading.Lock()
         self.period = Period("start")
         self.stopping = threading.Event()
-        # While the only load balancer is restarted, nobody listens: clients then open their next connection as soon as it
-        # goes. The connects that were refused are counted and shown.
+        # While the only load balancer restarts, nobody listens: clients then open their next connection as soon as one
+        # can be had. Those that had to wait are counted and shown.
         self.holds_connects = threading.Event()
         self.peers: dict[str, list[str]] = defaultdict(list)
         self.modes: Counter[str] = Counter()

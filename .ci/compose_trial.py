@@ -1,6 +1,6 @@
-"""Tries the compose file as the README has it: up, a key, a request, then each service restarted, the dataplanes scaled and
-both engines drained while clients talk through the load balancer. Ends with code 1 when one request failed or one claim
-does not hold. Called by `.ci/compose` inside its namespaces, in a copy of the repository; DOCKER_HOST and COMPOSE are set.
+"""Tries the compose file as the README has it: up, a key, a request; then each service is restarted, the dataplanes are
+scaled and both engines drained while clients talk through the load balancer. Ends with code 1 when one request failed or
+one claim does not hold. Called by `.ci/compose` inside its namespaces, in a copy of the repository.
 """
 
 import json
@@ -19,6 +19,7 @@ PORT = 8080
 IMAGE = "router:local"
 BASE = "debian:bookworm-slim"
 MAX_IMAGE_MB = 60
+# `docker compose` or `docker-compose`. DOCKER_HOST names the engine.
 COMPOSE = os.environ["COMPOSE"].split()
 CHATS, LONG_CHATS = 10, 2
 # Longer than the longest answer.
@@ -96,7 +97,8 @@ def build() -> None:
     claim(own_mb < MAX_IMAGE_MB, f"built in {took:.0f} s; {own_mb:.1f} MB without its base, under {MAX_IMAGE_MB}")
     config = image["Config"]
     claim(config["User"] == "10001:10001", "the image's user is not root")
-    claim(config["StopSignal"] == "SIGTERM" and "check" in config["Healthcheck"]["Test"], "SIGTERM stops it; a health check")
+    has_check = "check" in config["Healthcheck"]["Test"]
+    claim(config["StopSignal"] == "SIGTERM" and has_check, "SIGTERM stops it, and it has a health check")
 
 
 def make_env() -> None:

@@ -154,7 +154,7 @@ fn endpoint(url: &str) -> Result<tonic::transport::Endpoint, String> {
         return Err(EXPECTED.to_owned());
     }
     Ok(tonic::transport::Endpoint::from(uri)
-        // Each try is short: what a request waits for a restarted control plane is the rest of the try that failed before.
+        // Short, so that the try that finds the control plane back is not kept waiting by the one before it.
         .connect_timeout(Duration::from_secs(1))
         // A dead link must be seen within a few seconds, also when nothing is sent (design.md §5).
         .http2_keep_alive_interval(Duration::from_secs(2))

@@ -45,8 +45,9 @@ const MESSAGE_MAX: usize = 256 << 20;
 /// A client that connects when first used.
 pub(crate) fn client(config: &Config) -> Client {
     let token = Token(config.token.clone());
-    // A connector that is passed in is under the endpoint's connect timeout as a whole, the name's look-up included; tonic's own
-    // is not. While the control plane's container restarts, its name may have a name server think for longer than that takes.
+    // A connector that is passed in is under the endpoint's connect timeout as a whole; in tonic's own the look-up of the
+    // name is not. While the control plane's container is away, a name server may think about its name for seconds, and a
+    // try that waits for it would outlast the restart.
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
     CoordinatorClient::with_interceptor(config.control_plane.connect_with_connector_lazy(connector), token)

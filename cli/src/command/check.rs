@@ -1,4 +1,4 @@
-//! `routerctl check URL...`: whether an HTTP address answers with 200. For health checks of containers, which have no curl.
+//! `routerctl check URL...`: whether an HTTP address answers with 200. For health checks of containers without curl.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 /// Arguments of `check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
-    /// `http://HOST:PORT/PATH`. Of several, the first where something listens decides: one check for whatever role runs.
+    /// `http://HOST:PORT/PATH`. Of several, the first where something listens decides: one check for any role
     #[arg(value_name = "URL", required = true)]
     urls: Vec<http::Uri>,
     /// Longest time for the answer of each, in seconds

@@ -1,4 +1,4 @@
-//! `routerctl env init`: the `.env` of the compose file, with secrets made here. An existing one is never touched, since a
+//! `routerctl env init`: the `.env` of the compose file, with secrets made here. An existing one is never touched: a
 //! database keeps the password that it was made with.
 
 use std::fs::OpenOptions;

@@ -42,8 +42,8 @@ use crate::upstream::stream::{Parts, StreamError, UpstreamBody};
 
 mod attempts;
 
-/// How long a request waits in a replica that has just started. A load balancer that finds replicas by name sends to a new one
-/// at once, and takes it out only when its first checks have failed.
+/// How long a request waits in a replica that has just started. A load balancer that finds replicas by name sends to a new
+/// one at once, and takes it out only when its first checks have failed.
 const FIRST_SNAPSHOT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Everything that requests share.
