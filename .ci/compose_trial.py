@@ -1,6 +1,6 @@
 """Tries the compose file as the README has it: up, a key, a request; then each service is restarted, the dataplanes are
-scaled and both engines drained while clients talk through the load balancer. Ends with code 1 when one request failed or
-one claim does not hold. Called by `.ci/compose` inside its namespaces, in a copy of the repository.
+scaled and both engines drained while clients talk through the load balancer. Ends with code 1 when one request failed
+or one claim does not hold. Called by `.ci/compose` inside its namespaces, in a copy of the repository.
 """
 
 import json
@@ -99,6 +99,12 @@ def build() -> None:
     claim(config["User"] == "10001:10001", "the image's user is not root")
     has_check = "check" in config["Healthcheck"]["Test"]
     claim(config["StopSignal"] == "SIGTERM" and has_check, "SIGTERM stops it, and it has a health check")
+    # Of its own: compose.yaml gives each service a check of its port. Elsewhere it must find out which role runs.
+    alone = run("docker", "run", "-d", "--read-only", IMAGE, "mock-engine", "--listen", "0.0.0.0:19001").strip()
+    health = lambda: json.loads(run("docker", "inspect", alone))[0]["State"]["Health"]["Status"]
+    await_true("the image's own health check", lambda: health() == "healthy", 30)
+    claim(True, "which tells that an engine that runs alone is healthy")
+    run("docker", "rm", "-f", alone)
 
 
 def make_env() -> None:
@@ -150,8 +156,8 @@ def first_request() -> str:
     claim(status() == "401", "without a key: 401")
     claim(status("-H", f"Authorization: Bearer {key}") == "200", "with the key: 200")
     routerctl("route", "add", "chat", "--backend", "engine-1:19001", "--backend", "engine-2:19002")
-    other = f"http://127.0.0.1:{PORT}/chat/v1/chat/completions"
-    claim(status("-H", f"Authorization: Bearer {key}", url=other) == "200", "routerctl route add: the new route answers at once")
+    added = status("-H", f"Authorization: Bearer {key}", url=f"http://127.0.0.1:{PORT}/chat/v1/chat/completions")
+    claim(added == "200", "routerctl route add: the new route answers at once")
     routerctl("route", "remove", "chat", "--yes")
     return key
 
@@ -186,9 +192,9 @@ class Trial:
 
     def count(self, period: Period, took: float) -> None:
         seen = f"{period.requests} requests, {len(period.failures)} failed; step {took:.1f} s"
-        seen += f"; longest first byte {period.longest_first_byte_s:.2f} s; {period.retried_inside} retried by the router"
+        seen += f"; longest first byte {period.longest_first_byte_s:.2f} s; {period.retried_inside} router retries"
         if period.held_connects:
-            seen += f"; {period.held_connects} clients found nobody listening, for {period.longest_hold_s:.1f} s at most"
+            seen += f"; {period.held_connects} clients found nobody listening, for up to {period.longest_hold_s:.1f} s"
         claim(not period.failures, seen)
         for text in period.failures[:5]:
             print(f"        {text}")
@@ -205,7 +211,7 @@ class Trial:
             await_healthy(7)
 
     def away(self, service: str, seconds: float) -> None:
-        """Longer than a restart takes: its name is gone from the name server meanwhile, and its address may be another."""
+        """Longer than a restart: its name is gone from the name server meanwhile, its address may be another."""
         with self.during(f"{service} stopped, {seconds:.0f} s, started"):
             stopped = containers(service)[0]["Id"]
             run("docker", "stop", stopped)
@@ -236,10 +242,10 @@ class Trial:
                 time.sleep(3)
 
     def restart_balancer(self) -> None:
-        # The only load balancer is the one single point: while it restarts, nobody listens on the port. Clients wait with
-        # their next connection; whatever was sent must be answered whole.
+        # The only load balancer is the one single point: while it restarts, nobody listens on the port. Clients wait
+        # with their next connection; whatever was sent must be answered whole.
         self.load.holds_connects.set()
-        self.restart(containers("loadbalancer")[0], "loadbalancer (the single point: its port refuses connections meanwhile)")
+        self.restart(containers("loadbalancer")[0], "loadbalancer (the single point: its port refuses meanwhile)")
         self.load.holds_connects.clear()
 
     def affinity(self) -> list[str]:
