@@ -180,7 +180,8 @@ class Trial:
     def during(self, what: str):
         """A step under load. Requests must go on through it and after it, and none may fail."""
         step(what)
-        self.load.set_period(what)
+        # What ended between this step and the one before counts too.
+        self.add(self.load.set_period(what))
         began = time.monotonic()
         yield
         took = time.monotonic() - began
@@ -188,14 +189,19 @@ class Trial:
         seen = self.load.requests_so_far()
         enough = seen + 4 * CHATS
         await_true("more requests", lambda: self.load.requests_so_far() >= enough or self.load.failures_so_far() > 3)
-        self.count(self.load.set_period("between"), took)
+        self.count(self.load.set_period(f"after: {what}"), took)
 
     def count(self, period: Period, took: float) -> None:
         seen = f"{period.requests} requests, {len(period.failures)} failed; step {took:.1f} s"
         seen += f"; longest first byte {period.longest_first_byte_s:.2f} s; {period.retried_inside} router retries"
         if period.held_connects:
             seen += f"; {period.held_connects} clients found nobody listening, for up to {period.longest_hold_s:.1f} s"
-        claim(not period.failures, seen)
+        print(f"    {seen}")
+        self.add(period)
+
+    def add(self, period: Period) -> None:
+        if period.failures:
+            claim(False, f"{len(period.failures)} of {period.requests} requests failed in: {period.name}")
         for text in period.failures[:5]:
             print(f"        {text}")
         self.total.requests += period.requests
