@@ -147,6 +147,9 @@ pub(crate) enum Command {
     Status(Verb<command::status::StatusArgs>),
     /// Exit with 0 when an HTTP address answers with 200: a health check for containers.
     Check(command::check::CheckArgs),
+    /// Make the `.env` of the compose file, with new secrets.
+    #[command(subcommand)]
+    Env(command::env::EnvVerb),
     /// Print the shell's completion script.
     Completions(command::completions::CompletionsArgs),
 }

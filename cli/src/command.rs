@@ -19,6 +19,7 @@ pub(crate) mod controlplane;
 pub(crate) mod dataplane;
 pub(crate) mod demo;
 pub(crate) mod drain;
+pub(crate) mod env;
 pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod key;
@@ -63,6 +64,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
             serve(Some(1), exit_on_stdin_eof, async |token| demo::run(args, global.output, token).await)
         }
         Command::Check(args) => check::run(&args),
+        Command::Env(verb) => verb.run(),
         Command::Completions(args) => completions::run(&args),
         Command::Route(noun) => operate(noun.connect, OperatorVerb::Route(noun.verb)),
         Command::Rules(noun) => operate(noun.connect, OperatorVerb::Rules(noun.verb)),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper_util::client::legacy::connect::HttpConnector;
 use parking_lot::Mutex;
 use router_policy::ids::{Fingerprint, RouteName};
 use router_policy::refusal::Gate;
@@ -45,7 +46,12 @@ const MESSAGE_MAX: usize = 256 << 20;
 /// A client that connects when first used.
 pub(crate) fn client(config: &Config) -> Client {
     let token = Token(config.token.clone());
-    CoordinatorClient::with_interceptor(config.control_plane.connect_lazy(), token)
+    // A connector that is passed in is under the endpoint's connect timeout as a whole; in tonic's own the look-up of the
+    // name is not. While the control plane's container is away, a name server may think about its name for seconds, and a
+    // try that waits for it would outlast the restart.
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    CoordinatorClient::with_interceptor(config.control_plane.connect_with_connector_lazy(connector), token)
         .max_decoding_message_size(MESSAGE_MAX)
 }
 

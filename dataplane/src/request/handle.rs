@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -43,6 +44,10 @@ use crate::upstream::rewrite::{Rewriting, Wanted};
 use crate::upstream::stream::{Parts, StreamError, UpstreamBody};
 
 mod attempts;
+
+/// How long a request waits in a replica that has just started. A load balancer that finds replicas by name sends to a new
+/// one at once, and takes it out only when its first checks have failed.
+const FIRST_SNAPSHOT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Everything that requests share.
 #[derive(Debug)]
@@ -201,7 +206,7 @@ impl Exchange<'_> {
         self.shape = parsed.as_ref().map_or(Shape::OpenAi, |parsed| Shape::of(parsed.inner));
         host::check(head.version, &head.headers)?;
         let parsed = parsed?;
-        let snapshot = self.proxy.snapshots.load().ok_or(Error::NotReady)?;
+        let snapshot = self.proxy.snapshots.first_within(FIRST_SNAPSHOT_WITHIN).await.ok_or(Error::NotReady)?;
         let route = parsed.find(&snapshot)?;
         self.tally.route = Arc::clone(&route.metrics);
         self.routed.is_exposed = route.options.expose_routed;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use router_policy::option::AuthMode;
@@ -127,6 +128,15 @@ impl SnapshotStore {
         self.current.load_full()
     }
 
+    /// The snapshot; when none has arrived yet, the first one, if it comes within `patience`.
+    pub(crate) async fn first_within(&self, patience: Duration) -> Option<Arc<Snapshot>> {
+        if let Some(snapshot) = self.load() {
+            return Some(snapshot);
+        }
+        tokio::time::timeout(patience, self.arrived()).await.ok()?;
+        self.load()
+    }
+
     pub(crate) fn publish(&self, snapshot: Snapshot) {
         self.current.store(Some(Arc::new(snapshot)));
         self.arrived.send_replace(true);
@@ -207,6 +217,19 @@ mod tests {
         let changed = both.apply(&delta(vec![key("first", 2)], &[]), &metrics);
         assert_eq!(holder(&changed).as_deref(), Some("second"));
         assert_eq!(holder(&both.apply(&delta(vec![], &["second"]), &metrics)), None, "the control");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_snapshot_is_waited_for_and_not_for_ever() {
+        let (store, patience) = (SnapshotStore::new(), Duration::from_secs(5));
+        assert!(store.first_within(patience).await.is_none());
+        let publish = async {
+            tokio::time::sleep(Duration::from_secs(4)).await;
+            store.publish(Snapshot::default());
+        };
+        let (found, ()) = tokio::join!(store.first_within(patience), publish);
+        assert!(found.is_some());
+        assert!(store.first_within(Duration::ZERO).await.is_some(), "one that is there is not waited for");
     }
 
     #[test]

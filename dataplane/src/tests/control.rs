@@ -393,6 +393,9 @@ impl Coordinator for Service {
     }
 
     async fn watch(&self, _: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        if !self.state.lock().is_open {
+            return Err(Status::unavailable("closed by the test"));
+        }
         let mut state = self.state.lock();
         let (sender, snapshots) = mpsc::unbounded_channel();
         let _ = sender.send(Ok(state.snapshot.clone()));

@@ -32,6 +32,25 @@ async fn not_ready_before_welcome_and_nothing_is_sent() {
 }
 
 #[tokio::test]
+async fn a_request_that_comes_before_the_first_snapshot_waits_for_it() {
+    let backend = Backend::start().await;
+    let mut control = Control::start(vec![route("chat", &[])]).await;
+    control.grant(&[&backend.addr]);
+    control.open(false);
+    let (replica, _ready) = Replica::launch(&control, &[]).await;
+    let mut client = connect(replica.addr).await;
+    client.write(post("/v1/x", &[], "body")).await;
+    let waits = async { while !replica.metrics().await.contains("\nrouter_requests_in_flight 1\n") {} };
+    soon("the request", waits).await;
+    assert_eq!(replica.readyz().await.status(), 503);
+    control.open(true);
+    let (mut upstream, _) = backend.request().await;
+    upstream.answer("ok").await;
+    assert_eq!(client.message().await.text(), "ok");
+    control.hello().await;
+}
+
+#[tokio::test]
 async fn a_waiting_request_is_asked_again_on_the_next_link() {
     let backend = Backend::start().await;
     let mut control = Control::start(vec![route("chat", &[])]).await;
