@@ -11,16 +11,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use router_policy::body::transform::Changes;
 use router_policy::header::context_window;
-use router_policy::payload_count::PayloadCount;
 use tokio::sync::Semaphore;
 
 use self::attempts::Answer;
+use self::content::Content;
 use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
@@ -28,7 +27,7 @@ use super::id::RequestIds;
 use super::page::{self, Page, Port};
 use super::routed::{PEER, Routed};
 use super::tally::Tally;
-use super::{auth, body, health, host, models, payload, route, session, upload};
+use super::{auth, body, health, host, models, route, session, upload};
 use crate::bodylog::BodyLog;
 use crate::bodylog::record::{Begun, Record};
 use crate::config::Config;
@@ -44,6 +43,7 @@ use crate::upstream::rewrite::{Rewriting, Wanted};
 use crate::upstream::stream::{Parts, StreamError, UpstreamBody};
 
 mod attempts;
+mod content;
 
 /// How long a request waits in a replica that has just started. A load balancer that finds replicas by name sends to a new
 /// one at once, and takes it out only when its first checks have failed.
@@ -251,33 +251,15 @@ impl Exchange<'_> {
             self.routed.session = self.identify(&reader, &head.headers, &[]).session;
         }
         let (body, reservation) = taken_in?;
-        if let Some(record) = &mut self.record {
-            record.request(&body);
-        }
-        let identity = self.identify(&reader, &head.headers, &body);
-        self.routed.session.clone_from(&identity.session);
-        // 4. May what it holds come in, and what is changed in it. A transform may take something out that a session is known by.
-        if identity.is_json {
-            route.metrics.payload.add(PayloadCount::Parsed, 1);
-        }
-        // Whatever its content type says: engines read JSON under any.
-        payload::check_rules(&route, parsed.inner, &body)?;
-        let (edited, changes) =
-            if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
-        let (identity, body) = match edited {
-            Some(edited) => (self.identify(&reader, &head.headers, &edited), edited),
-            None => (identity, body),
-        };
+        // 4. Who it is, may what it holds come in, and what is changed in it.
+        let Content { identity, body, changes } =
+            self.read_content(&route, &reader, parsed.inner, &head.headers, body)?;
         drop((snapshot, turn));
         ask.model = identity.model;
         ask.fingerprint = identity.session.as_ref().and_then(|session| session.fingerprint);
         ask.placement = identity.placement;
         ask.body_bytes = body.len() as u64;
         ask.stream = identity.stream;
-        if identity.session.is_none() {
-            route.metrics.keyless.inc();
-        }
-        route.metrics.session_ids_too_long.inc_by(identity.too_long.into());
         self.routed.session = identity.session;
         // 5. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
@@ -294,17 +276,6 @@ impl Exchange<'_> {
         };
         answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.name);
         Ok(Reply::Backend(answer))
-    }
-
-    /// Who it is. The id itself is told to the body log only.
-    fn identify(&mut self, reader: &session::Reader<'_>, headers: &HeaderMap, body: &[u8]) -> session::Identity {
-        let Some(record) = &mut self.record else { return reader.identify(headers, body) };
-        let (identity, id) = reader.identify_and_tell(headers, body);
-        match &identity.session {
-            Some(session) => record.session(&session.source, id.filter(|_| session.fingerprint.is_some())),
-            None => record.session(&HeaderValue::from_static("none"), None),
-        }
-        identity
     }
 
     /// Reads the body, with a slot taken unless it is in at once (gateway.md §1).
