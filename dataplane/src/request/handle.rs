@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
@@ -263,6 +263,11 @@ impl Exchange<'_> {
         self.routed.session = identity.session;
         // 5. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
+        let hides_usage = changes.usage_asked && route.options.payload.include_usage_hide;
+        if hides_usage || route.options.payload.postprocess.is_some() {
+            // A compressed answer can't be read, and would show what is to be hidden.
+            head.headers.remove(ACCEPT_ENCODING);
+        }
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
         let mut answer = self.proxy_to_backend(&route, ask, reservation, &outbound).await?;
         // 6. What the client sees of its answer.
@@ -271,7 +276,7 @@ impl Exchange<'_> {
         }
         let wanted = Wanted {
             handler: route.options.payload.postprocess,
-            hides_usage: changes.usage_asked && route.options.payload.include_usage_hide,
+            hides_usage,
             is_head: outbound.method == Method::HEAD,
         };
         answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.name);

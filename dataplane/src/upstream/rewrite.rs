@@ -8,7 +8,7 @@ use http_body::Body;
 use router_policy::ids::RouteName;
 use router_policy::sse::rewrite::{Handler, Output, Rewriter};
 
-use super::headers::{is_kind, is_plain};
+use super::headers::{is_media_type, is_plain};
 
 /// What states something of the very bytes.
 const OF_BYTES: [HeaderName; 6] = [
@@ -46,10 +46,10 @@ impl Rewriting {
         if !answer.status().is_success() || !has_bytes || !is_plain(answer.headers()) {
             return None;
         }
-        let rewriter = if is_kind(answer.headers(), b"text/event-stream") {
+        let rewriter = if is_media_type(answer.headers(), b"text/event-stream") {
             (wanted.handler.is_some() || wanted.hides_usage)
                 .then(|| Rewriter::events(wanted.handler, wanted.hides_usage))?
-        } else if is_kind(answer.headers(), b"application/json") {
+        } else if is_media_type(answer.headers(), b"application/json") {
             Rewriter::json(wanted.handler?)
         } else {
             return None;
