@@ -15,7 +15,7 @@ use super::json::Members;
 
 /// The newest record with this request id, as the line of JSON that it is, without its line end; `None` when there is none.
 /// Looks in the files of a collector's folder (payloads.md §7.3), hours and packed days, newest first; the collector may be
-/// writing and packing meanwhile. Holds the longest record in memory twice, and no file.
+/// writing and packing meanwhile. Holds the longest record in memory twice, and 64 MiB while it unpacks.
 ///
 /// # Errors
 /// When the folder or a file in it can't be read; the path is part of the error.
