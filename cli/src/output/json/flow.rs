@@ -17,12 +17,14 @@ pub(crate) struct ToggleView {
     pub(crate) value: String,
     /// Until it undoes itself; null for never.
     pub(crate) left_ms: Option<u64>,
+    /// What holds again after that; null for what the route's options say.
+    pub(crate) then: Option<String>,
 }
 
 impl From<v1::ToggleState> for ToggleView {
     fn from(state: v1::ToggleState) -> Self {
-        let v1::ToggleState { name, model, value, left_ms } = state;
-        Self { name, model: some(model), value, left_ms: (left_ms != 0).then_some(left_ms) }
+        let v1::ToggleState { name, model, value, left_ms, then } = state;
+        Self { name, model: some(model), value, left_ms: (left_ms != 0).then_some(left_ms), then: some(then) }
     }
 }
 
