@@ -180,6 +180,6 @@ reject_rules  -      off    9m, then on
     let status = run_at(&at, "status").await.stdout;
     assert!(status.contains("\n  toggled: reject_rules off, 9m left, then on\n"), "{status}");
     run_at(&at, "toggle chat reject_rules off").await;
-    let set = run_at(&at, "toggle chat ttft_limit_ms 100 --for 1h").await.stdout;
-    assert!(set.contains("off    until reset\n") && set.contains("100    1h\n"), "the control: {set}");
+    let set = run_at(&at, "toggle chat ttft_limit_ms 100 --for 30m").await.stdout;
+    assert!(set.contains("off    until reset\n") && set.contains("100    30m\n"), "the control: {set}");
 }
