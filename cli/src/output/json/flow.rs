@@ -131,11 +131,13 @@ pub(crate) struct Explanation {
     pub(crate) session: Option<String>,
     pub(crate) gates: Vec<GateView>,
     pub(crate) candidates: Vec<CandidateView>,
+    /// Reject rules in force. They are asked before every gate; what they say of a body is not known here.
+    pub(crate) rules: u32,
 }
 
 impl From<v1::ExplainReply> for Explanation {
     fn from(reply: v1::ExplainReply) -> Self {
-        let v1::ExplainReply { outcome, backend, mode, refused_by, waits, session, gates, candidates } = reply;
+        let v1::ExplainReply { outcome, backend, mode, refused_by, waits, session, gates, candidates, rules } = reply;
         Self {
             outcome,
             backend: some(backend),
@@ -145,6 +147,7 @@ impl From<v1::ExplainReply> for Explanation {
             session: some(session),
             gates: gates.into_iter().map(Into::into).collect(),
             candidates: candidates.into_iter().map(Into::into).collect(),
+            rules,
         }
     }
 }
