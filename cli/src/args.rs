@@ -208,7 +208,7 @@ pub(crate) fn option_name(text: &str) -> Result<String, String> {
 /// Reads how long something shall hold. A bare number could be meant as minutes.
 pub(crate) fn length(text: &str) -> Result<Duration, String> {
     let is_bare = text.parse::<f64>().is_ok();
-    let unit = || format!("a time with its unit expected: {text}s, {text}m or {text}h");
+    let unit = || format!("a time with its unit expected: {text}s, {text}m, {text}h or {text}d");
     if is_bare { Err(unit()) } else { duration(text) }
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn length(text: &str) -> Result<Duration, String> {
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text)
         .filter(|span| !span.is_zero())
-        .ok_or_else(|| "a time such as 90s, 30m or 2h expected".to_owned())
+        .ok_or_else(|| "a time such as 90s, 30m, 2h or 1d expected".to_owned())
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ impl OperatorVerb {
 /// `diff` keeps 1 for "they differ", and `rules test` for "it is refused": whatever else went wrong is 2.
 fn trouble(outcome: Outcome) -> Outcome {
     outcome.map_err(|failure| match failure.kind {
-        Kind::Failed | Kind::Unavailable => Failure { kind: Kind::Trouble, ..failure },
+        Kind::Failed | Kind::Document | Kind::Unavailable => Failure { kind: Kind::Trouble, ..failure },
         _ => failure,
     })
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read as _;
 
+use router_policy::route::validate::doubts;
 use router_policy::route::{Complaints, parse_document};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value as Json, json};
 use serde_saphyr::Spanned;
 
 use crate::args::Assignment;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 
 /// Larger files are refused: no route document is that long.
 const MAX_BYTES: u64 = 16 << 20;
@@ -30,7 +31,7 @@ impl Document {
     /// Reads a file, or stdin for `-`.
     pub(crate) fn read(file: &str) -> Result<Self, Failure> {
         let source = if file == "-" { "stdin" } else { file };
-        let complain = |problem: &str| Failure::failed(format!("{source}: {problem}"));
+        let complain = |problem: &str| Failure::new(Kind::Document, format!("{source}: {problem}"));
         let mut text = String::new();
         let read = if file == "-" {
             std::io::stdin().lock().take(MAX_BYTES + 1).read_to_string(&mut text)
@@ -53,28 +54,36 @@ impl Document {
             let problem = error.to_string();
             let problem = problem.split(" at line ").next().unwrap_or_default();
             let message = format!("{source}:{}:{}: {problem}", error.line(), error.column());
-            return Err(Failure::failed(message));
+            return Err(Failure::new(Kind::Document, message));
         }
         let node = match serde_saphyr::from_str::<Spanned<Node>>(text) {
             Ok(node) => node,
-            Err(error) => return Err(Failure::failed(yaml_complaint(source, &error))),
+            Err(error) => return Err(Failure::new(Kind::Document, yaml_complaint(source, &error))),
         };
         let mut places = BTreeMap::new();
         note_places(&node, &mut places);
         Ok(Self { source: source.to_owned(), json: node.value.json(), places })
     }
 
-    /// Checks it with the validator that the control plane uses too.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        parse_document(&self.json).map(drop).map_err(|complaints| Failure::failed(self.place(&complaints)))
+    /// Checks it with the validator that the control plane uses too. What is odd and no mistake for sure comes back, a line
+    /// each.
+    pub(crate) fn check(&self) -> Result<Vec<String>, Failure> {
+        let routes =
+            parse_document(&self.json).map_err(|complaints| Failure::new(Kind::Document, self.place(&complaints)))?;
+        Ok(routes.iter().flat_map(|route| self.lines(&doubts(route))).collect())
     }
 
     /// Each complaint with its file and line in front.
     pub(crate) fn place(&self, complaints: &Complaints) -> String {
+        self.lines(complaints).join("\n")
+    }
+
+    /// The same, not joined.
+    pub(crate) fn lines(&self, complaints: &Complaints) -> Vec<String> {
         let line = |complaint: &router_policy::route::Complaint| {
             format!("{}: {}: {}", self.label(&complaint.field), complaint.field, complaint.problem)
         };
-        complaints.0.iter().map(line).collect::<Vec<_>>().join("\n")
+        complaints.0.iter().map(line).collect()
     }
 
     /// `file:line:column` of a field, or of the nearest thing around it.
@@ -138,7 +147,13 @@ fn note_places(document: &Spanned<Node>, places: &mut BTreeMap<String, (u64, u64
     let routes = fields.iter().find(|(key, _)| key.value == "routes");
     note_fields("", fields, places);
     match routes.map(|(_, node)| &node.value) {
-        None => note_route("route", document, places),
+        None => {
+            note_route("route", document, places);
+            // What only the whole route shows is told by its name.
+            if let Some(name) = document.value.text_at("name") {
+                note_route(&format!("routes.{name}"), document, places);
+            }
+        }
         Some(Node::List(routes)) => {
             for (index, route) in routes.iter().enumerate() {
                 note_route(&format!("routes[{index}]"), route, places);

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  failed: refused, not found, or an error while running
-   64  usage or configuration error: nothing was started or changed
+    1  failed: refused by the control plane, not found, or an error while running
+   64  usage or configuration error, also in a file that `-f` names: nothing was started, sent or changed
    69  the control plane is unreachable or can't answer now: nothing was changed, the call may be repeated
   124  `--timeout` passed
   130  stopped by a second signal
@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Trouble,
     /// The command line or a role's configuration is wrong.
     Usage,
+    /// A document can't be read, or something is wrong with what it says. The control plane was not asked.
+    Document,
     /// The control plane can't be reached or can't answer now.
     Unavailable,
     /// `--timeout` passed.
@@ -47,7 +49,7 @@ impl Kind {
             Self::OutputClosed => 0,
             Self::Differs | Self::Rejected | Self::Failed => 1,
             Self::Trouble => 2,
-            Self::Usage => 64,
+            Self::Usage | Self::Document => 64,
             Self::Unavailable => 69,
             Self::TimedOut => 124,
             Self::Interrupted => 130,
@@ -135,6 +137,7 @@ mod tests {
             Kind::Rejected,
             Kind::Failed,
             Kind::Usage,
+            Kind::Document,
             Kind::Unavailable,
             Kind::TimedOut,
             Kind::Interrupted,

@@ -186,7 +186,7 @@ mod tests {
             complaints,
             [
                 "--max-waiting: integer expected, got 'many'; allowed: 0..=100000",
-                "--queue-timeout: duration expected, got 'soon'; allowed: 1ms..=1h (units ms, s, m, h)",
+                "--queue-timeout: duration expected, got 'soon'; allowed: 1ms..=1h (units ms, s, m, h, d)",
                 "--max-sessions: integer expected, got '0'; allowed: 1..=100000000",
                 "--backend-context-limit: PORT=TOKENS expected, got '19001'; allowed: a number of 1..=1000000000",
                 "--backend-context-limit: port 1 stands twice",

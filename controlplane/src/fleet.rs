@@ -29,6 +29,7 @@ pub use doors::Selector;
 pub use keys::{KnownKey, RevokedKey};
 pub use start::Parts;
 pub use toggle::ToggleChange;
+pub(crate) use toggle::note::BODY_LOG_BY;
 
 use crate::error::AdminError;
 use crate::files::health::FileHealth;

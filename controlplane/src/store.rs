@@ -209,6 +209,8 @@ pub struct ToggleRow {
     pub value: String,
     /// When it undoes itself; `None` for never.
     pub until_unix_ms: Option<u64>,
+    /// The value that holds again after that; `None` for what the route's options say.
+    pub standing: Option<String>,
 }
 
 /// A client key. The secret is never stored.

@@ -1,14 +1,16 @@
 //! Run-time switches and limits: what an operator sets on a running route, for a time or until undone (limits.md §5.4, §10;
 //! payloads.md §9). They come before the route's options and leave its document alone.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::flow::UnixMs;
 use crate::option::{Kind, Value, find};
 use crate::route::RouteSpec;
 
+mod held;
 pub mod page;
+
+pub use self::held::Toggles;
 
 /// A switch that may be turned on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -183,7 +185,7 @@ pub struct Toggle {
     pub key: ToggleKey,
     /// To what.
     pub value: ToggleValue,
-    /// When it undoes itself; `None`: never.
+    /// When it undoes itself and uncovers what was set before; `None`: never.
     pub until: Option<UnixMs>,
 }
 
@@ -268,72 +270,9 @@ impl fmt::Display for ToggleValue {
     }
 }
 
-/// Everything that is set on one route.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Toggles(BTreeMap<ToggleKey, (ToggleValue, Option<UnixMs>)>);
-
-impl Toggles {
-    /// Sets one; an older value of it goes.
-    pub fn set(&mut self, toggle: Toggle) {
-        self.0.insert(toggle.key, (toggle.value, toggle.until));
-    }
-
-    /// Undoes one; whether it was set.
-    pub fn reset(&mut self, key: &ToggleKey) -> bool {
-        self.0.remove(key).is_some()
-    }
-
-    /// What is set now, in order of name.
-    pub fn iter(&self, now: UnixMs) -> impl Iterator<Item = Toggle> {
-        let in_force = self.0.iter().filter(move |(_, (_, until))| until.is_none_or(|until| now < until));
-        in_force.map(|(key, (value, until))| Toggle { key: key.clone(), value: *value, until: *until })
-    }
-
-    /// A switch, where it is set.
-    pub fn switch(&self, switch: Switch, now: UnixMs) -> Option<bool> {
-        match self.get(&ToggleKey::Switch(switch), now) {
-            Some(ToggleValue::On(is_on)) => Some(is_on),
-            _ => None,
-        }
-    }
-
-    /// A limit, where it is set: the model's own, else the route's.
-    pub fn limit(&self, limit: Limit, model: Option<&str>, now: UnixMs) -> Option<f64> {
-        let own = model.and_then(|model| self.get(&ToggleKey::Limit(limit, Some(model.to_owned())), now));
-        match own.or_else(|| self.get(&ToggleKey::Limit(limit, None), now)) {
-            Some(ToggleValue::Number(number)) => Some(number),
-            _ => None,
-        }
-    }
-
-    /// Takes out what has undone itself.
-    pub fn expire(&mut self, now: UnixMs) -> Vec<ToggleKey> {
-        let is_over = |until: Option<UnixMs>| until.is_some_and(|until| until <= now);
-        let over: Vec<ToggleKey> =
-            self.0.iter().filter(|(_, (_, until))| is_over(*until)).map(|(key, _)| key.clone()).collect();
-        self.0.retain(|_, (_, until)| !is_over(*until));
-        over
-    }
-
-    /// When the next one undoes itself.
-    pub fn next_expiry(&self) -> Option<UnixMs> {
-        self.0.values().filter_map(|(_, until)| *until).min()
-    }
-
-    fn get(&self, key: &ToggleKey, now: UnixMs) -> Option<ToggleValue> {
-        self.0.get(key).filter(|(_, until)| until.is_none_or(|until| now < until)).map(|(value, _)| *value)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn toggle(name: &str, model: &str, value: &str, until: Option<u64>) -> Toggle {
-        let key = ToggleKey::parse(name, model).unwrap();
-        let value = key.parse_value(value).unwrap();
-        Toggle { key, value, until: until.map(UnixMs) }
-    }
 
     #[test]
     fn names_and_values_read_back() {
@@ -377,31 +316,5 @@ mod tests {
         for bad in ["0.5", "-1", "101", "none"] {
             assert!(pct.parse_value(bad).is_err(), "lots are drawn of 100: {bad}");
         }
-    }
-
-    #[test]
-    fn what_is_set_for_a_time_undoes_itself() {
-        let mut toggles = Toggles::default();
-        toggles.set(toggle("load_rate_limit", "", "off", Some(1000)));
-        toggles.set(toggle("ttft", "", "off", None));
-        assert_eq!(toggles.switch(Switch::LoadRateLimit, UnixMs(999)), Some(false));
-        assert_eq!(toggles.switch(Switch::LoadRateLimit, UnixMs(1000)), None);
-        assert_eq!(toggles.next_expiry(), Some(UnixMs(1000)));
-        assert!(toggles.expire(UnixMs(999)).is_empty());
-        assert_eq!(toggles.expire(UnixMs(1000)), [ToggleKey::Switch(Switch::LoadRateLimit)]);
-        assert_eq!(toggles.switch(Switch::Ttft, UnixMs(u64::MAX)), Some(false), "the other stays");
-        assert!(toggles.reset(&ToggleKey::Switch(Switch::Ttft)) && !toggles.reset(&ToggleKey::Switch(Switch::Ttft)));
-    }
-
-    #[test]
-    fn a_model_s_limit_comes_before_the_route_s() {
-        let mut toggles = Toggles::default();
-        toggles.set(toggle("ttft_limit_ms", "", "500", None));
-        toggles.set(toggle("ttft_limit_ms", "m", "900", Some(10)));
-        let limit = |model, now| toggles.limit(Limit::TtftMs, model, UnixMs(now));
-        assert_eq!(limit(Some("m"), 9), Some(900.0));
-        assert_eq!(limit(Some("m"), 10), Some(500.0), "its own is over");
-        assert_eq!(limit(Some("other"), 9), Some(500.0));
-        assert_eq!(toggles.limit(Limit::Tps, Some("m"), UnixMs(9)), None);
     }
 }

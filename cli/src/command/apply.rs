@@ -5,7 +5,7 @@ use router_proto::v1;
 
 use crate::args::Connect;
 use crate::client::Admin;
-use crate::command::rules::note_if_off;
+use crate::command::rules::{note_doubts, note_if_off};
 use crate::document::{self, Document};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::Out;
@@ -39,26 +39,27 @@ struct Source {
     prune: bool,
 }
 
-/// Stores the file's routes.
+/// Stores the file's routes. What is odd about their rules is told, also when nothing changes.
 pub(crate) async fn apply(args: ApplyArgs, connect: &Connect, out: &mut Out<'_>) -> Outcome {
-    let (changes, mut admin) = send(&args.source, args.dry_run, connect).await?;
+    let (changes, mut admin, doubts) = send(&args.source, args.dry_run, connect).await?;
+    note_doubts(&doubts, out);
     note_if_off(&changes, &mut admin, out).await;
     out.answer(&changes)
 }
 
 /// Shows what `apply` would change.
 pub(crate) async fn diff(args: DiffArgs, connect: &Connect, out: &mut Out<'_>) -> Outcome {
-    let (changes, _) = send(&args.source, true, connect).await?;
+    let (changes, ..) = send(&args.source, true, connect).await?;
     out.answer(&changes)?;
     if changes.changes.is_empty() { Ok(()) } else { Err(Failure::new(Kind::Differs, "")) }
 }
 
-async fn send(source: &Source, dry_run: bool, connect: &Connect) -> Result<(Changes, Admin), Failure> {
+async fn send(source: &Source, dry_run: bool, connect: &Connect) -> Result<(Changes, Admin, Vec<String>), Failure> {
     let document = Document::read(&source.file)?;
-    document.check()?;
+    let doubts = document.check()?;
     let mut admin = Admin::connect(connect).await?;
     let changes = send_document(&document, dry_run, source.prune, &mut admin).await?;
-    Ok((changes, admin))
+    Ok((changes, admin, doubts))
 }
 
 async fn send_document(document: &Document, dry_run: bool, prune: bool, admin: &mut Admin) -> Result<Changes, Failure> {

@@ -12,11 +12,11 @@ use serde_json::{Map, Value as Json, json};
 use crate::args::{Assignment, assignment, option_name};
 use crate::backends::BackendList;
 use crate::client::Admin;
-use crate::command::rules::note_if_off;
+use crate::command::rules::{doubts_of, note_doubts, note_if_off};
 use crate::command::toggle::{in_short, print_toggles};
 use crate::document;
 use crate::failure::{Failure, Outcome};
-use crate::output::json::{Changes, OptionView, PoolView, Removed, RouteList, RouteView};
+use crate::output::json::{Changes, OptionView, PoolView, Removed, RouteList, RouteView, rules_in_short};
 use crate::output::table::{Columns, count, or_dash, print_backends, print_pairs};
 use crate::output::{Answer, Out};
 
@@ -150,6 +150,7 @@ async fn add(args: AddArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
         Err(failure) => return Err(failure),
     };
     let changes = Changes { changes: changes.into_iter().map(Into::into).collect(), is_applied: true };
+    note_doubts(&doubts_of(&args.options), out);
     note_if_off(&changes, admin, out).await;
     out.answer(&changes)
 }
@@ -163,6 +164,7 @@ async fn show(args: NameArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
 }
 
 async fn set(args: SetArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
+    let doubts = doubts_of(&args.options);
     let mut set: HashMap<String, String> = args.options.into_iter().map(|one| (one.option, one.value)).collect();
     if let Some(both) = args.unset.iter().find(|name| set.contains_key(*name)) {
         return Err(Failure::usage(format!("{both}: both set and unset")));
@@ -174,6 +176,7 @@ async fn set(args: SetArgs, admin: &mut Admin, out: &mut Out<'_>) -> Outcome {
     let answer = admin.rpc.set_route(v1::SetRouteRequest { route: route.clone(), set, unset: args.unset }).await;
     let fields = admin.answer(answer)?.fields;
     let changes = Changes::of_route(route, fields);
+    note_doubts(&doubts, out);
     note_if_off(&changes, admin, out).await;
     out.answer(&changes)
 }
@@ -285,8 +288,12 @@ fn print_options(out: &mut dyn Write, options: &[OptionView]) -> io::Result<()> 
     for option in options.iter().filter(|option| is_shown(option)) {
         let set = if option.is_set { "yes" } else { "-" };
         let is_json = option.value.starts_with(['[', '{']);
-        // A list stands one word below the other: it is an order.
-        let value = if is_json { option.value.clone() } else { option.value.replace(',', ",\n") };
+        let value = match rules_in_short(option) {
+            Some(rules) => rules,
+            None if is_json => option.value.clone(),
+            // A list stands one word below the other: it is an order.
+            None => option.value.replace(',', ",\n"),
+        };
         columns.row([option.name.clone(), set.to_owned(), value]);
     }
     columns.print(out, "", "no options")?;

@@ -8,24 +8,26 @@ use router_policy::ids::RouteName;
 use router_policy::option::Value;
 use router_policy::option::resolved::RouteOptions;
 use router_policy::option::{OptionSet, Preset};
-use router_policy::reject::{MatchSyntax, RuleSet};
+use router_policy::reject::{InvalidRule, MatchSyntax, RuleSet};
 use router_policy::route::validate::parse_option_each;
 use router_policy::route::{Complaint, Complaints};
 use router_proto::v1;
 use serde_json::{Map, Value as Json};
 
-use crate::args::Connect;
+use crate::args::{Assignment, Connect};
 use crate::client::Admin;
 use crate::document::Document;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::output::json::{Changes, IS_ON, NodeView, RULES, RouteView, RulesVerdict};
+use crate::output::json::{Changes, NodeView, RULES, RouteView, RulesVerdict};
 use crate::output::table::print_pairs;
 use crate::output::{Answer, Out};
+
+mod file;
 
 /// Larger bodies are refused, as no replica takes them (`--max-body-size`).
 const MAX_BYTES: u64 = 200 << 20;
 
-/// The options that say what rules do, beside [`RULES`] and [`IS_ON`].
+/// The options that say what rules do, beside the rules and whether they are on.
 const SYNTAX: &str = "match_syntax";
 const STATUS: &str = "reject_rules_status";
 
@@ -38,13 +40,13 @@ pub(crate) enum RulesVerb {
 
 /// Arguments of `rules test`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("rules").required(true).args(["file", "route"]))]
+#[command(group = ArgGroup::new("rules").required(true).multiple(true).args(["file", "route"]))]
 pub(crate) struct TestArgs {
-    /// YAML or JSON: a list of rules, or `reject_rules:` with one, also with `match_syntax` and `reject_rules_status`.
-    /// `-` reads stdin. Needs no control plane.
+    /// YAML or JSON: a list of rules; `reject_rules:` with one, also with `match_syntax` and `reject_rules_status`; or a
+    /// route document, as `apply` takes it. `-` reads stdin. Needs no control plane.
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     file: Option<String>,
-    /// Take the rules of this route of the running control plane, on or off.
+    /// Take the rules of this route of the running control plane, on or off; with `-f`, of the file.
     #[arg(long, value_name = "NAME")]
     route: Option<RouteName>,
     /// The request's body; `-` reads stdin.
@@ -66,16 +68,17 @@ impl RulesVerb {
 
 async fn test(args: TestArgs, connect: &Connect, out: &mut Out<'_>) -> Outcome {
     let syntax = args.match_syntax.as_deref();
-    let options = match (&args.file, &args.route) {
-        (Some(file), _) => {
+    let (options, doubts) = match (&args.file, &args.route) {
+        (Some(file), route) => {
             if file == "-" && args.body == "-" {
                 return Err(Failure::usage("-f and --body: only one of them can be stdin"));
             }
-            of_file(&Document::read(file)?, syntax)?
+            file::read(&Document::read(file)?, route.as_ref().map(RouteName::as_str), syntax)?
         }
         (None, Some(route)) => of_route(route, syntax, connect, out).await?,
         (None, None) => return Err(Failure::usage("-f FILE or --route NAME is needed")),
     };
+    note_doubts(&doubts, out);
     let body = read_body(&args.body)?;
     let payload = &options.payload;
     let rules: &RuleSet = &payload.reject_rules;
@@ -91,46 +94,13 @@ async fn test(args: TestArgs, connect: &Connect, out: &mut Out<'_>) -> Outcome {
     if answer.is_rejected { Err(Failure::new(Kind::Rejected, "")) } else { Ok(()) }
 }
 
-/// The rules of a file.
-fn of_file(document: &Document, syntax: Option<&str>) -> Result<RouteOptions, Failure> {
-    let mut stated = Map::new();
-    let mut complaints = Vec::new();
-    let is_alone = !document.json.is_object();
-    match &document.json {
-        Json::Object(fields) => {
-            for (name, json) in fields {
-                if [RULES, SYNTAX, STATUS, IS_ON].contains(&name.as_str()) {
-                    stated.insert(name.clone(), json.clone());
-                } else {
-                    let problem = format!("unknown field; allowed: {RULES}, {SYNTAX}, {STATUS}, {IS_ON}");
-                    complaints.push(Complaint { field: name.clone(), problem });
-                }
-            }
-        }
-        list => drop(stated.insert(RULES.to_owned(), list.clone())),
-    }
-    stated.extend(syntax.map(|word| (SYNTAX.to_owned(), Json::from(word))));
-    match effective(&stated) {
-        Ok(options) if complaints.is_empty() => Ok(options),
-        Ok(_) => Err(Failure::failed(document.place(&Complaints(complaints)))),
-        Err(Complaints(more)) => {
-            complaints.extend(more.into_iter().map(|one| match one.field.strip_prefix(RULES) {
-                // Rules that stand alone have no name.
-                Some(place) if is_alone && !place.is_empty() => Complaint { field: place.to_owned(), ..one },
-                _ => one,
-            }));
-            Err(Failure::failed(document.place(&Complaints(complaints))))
-        }
-    }
-}
-
 /// The rules of a route in force.
 async fn of_route(
     route: &RouteName,
     syntax: Option<&str>,
     connect: &Connect,
     out: &mut Out<'_>,
-) -> Result<RouteOptions, Failure> {
+) -> Result<(RouteOptions, Vec<String>), Failure> {
     let mut admin = Admin::connect(connect).await?;
     let answer = admin.rpc.list_routes(v1::ListRoutesRequest { route: route.to_string() }).await;
     let state = admin.answer(answer)?.routes.into_iter().next();
@@ -143,11 +113,12 @@ async fn of_route(
         .filter_map(|name| Some((name.to_owned(), Json::from(view.option(name)?))))
         .collect();
     stated.extend(syntax.map(|word| (SYNTAX.to_owned(), Json::from(word))));
-    effective(&stated).map_err(|complaints| Failure::failed(complaints.to_string()))
+    let (options, doubts) = effective(&stated).map_err(|complaints| Failure::failed(complaints.to_string()))?;
+    Ok((options, doubts.to_string().lines().map(str::to_owned).collect()))
 }
 
-/// What these options mean; every complaint about them.
-fn effective(stated: &Map<String, Json>) -> Result<RouteOptions, Complaints> {
+/// What these options mean, and what is odd about them; else every complaint about them.
+fn effective(stated: &Map<String, Json>) -> Result<(RouteOptions, Complaints), Complaints> {
     let mut complaints = Vec::new();
     let mut set = OptionSet::new();
     for (name, json) in stated {
@@ -157,16 +128,34 @@ fn effective(stated: &Map<String, Json>) -> Result<RouteOptions, Complaints> {
         }
     }
     let options = RouteOptions::resolve(Preset::None, &set);
-    if let Some(Value::RejectRules(rules)) = set.get(RULES)
-        && let Err(found) = RuleSet::compile(rules, options.payload.reject_rules.syntax())
-    {
-        let place = |one: router_policy::reject::InvalidRule| Complaint {
-            field: format!("{RULES}{}", one.node),
-            problem: one.problem,
-        };
+    let place = |one: InvalidRule| Complaint { field: format!("{RULES}{}", one.node), problem: one.problem };
+    let mut doubts = Complaints::default();
+    if let Some(Value::RejectRules(rules)) = set.get(RULES) {
+        doubts.0.extend(rules.doubts().into_iter().map(place));
+        let found = RuleSet::compile(rules, options.payload.reject_rules.syntax()).err().unwrap_or_default();
         complaints.extend(found.into_iter().map(place));
     }
-    if complaints.is_empty() { Ok(options) } else { Err(Complaints(complaints)) }
+    if complaints.is_empty() { Ok((options, doubts)) } else { Err(Complaints(complaints)) }
+}
+
+/// What is odd about the rules that command lines set, with its place.
+pub(crate) fn doubts_of(options: &[Assignment]) -> Vec<String> {
+    let stated =
+        options.iter().filter(|one| one.option == RULES).map(|one| (RULES.to_owned(), one.value.clone().into()));
+    // Patterns may be of a syntax that the route knows.
+    let set = stated.filter_map(|(name, json): (String, Json)| parse_option_each(&name, &json).ok());
+    let rules = set.filter_map(|(_, value)| match value {
+        Value::RejectRules(rules) => Some(rules),
+        _ => None,
+    });
+    rules.flat_map(|rules| rules.doubts()).map(|one| format!("{RULES}{one}")).collect()
+}
+
+/// Notes, one for each.
+pub(crate) fn note_doubts(doubts: &[String], out: &mut Out<'_>) {
+    for doubt in doubts {
+        out.note(&format!("note: {doubt}"));
+    }
 }
 
 fn read_body(file: &str) -> Result<Vec<u8>, Failure> {

@@ -319,10 +319,12 @@ async fn a_file_is_compared_applied_and_exported() {
     assert_eq!(fake.state().routes.len(), 1);
 
     std::fs::write(&path, "name: other\noptions:\n  max_waiting: many\n").unwrap();
-    for (line, code) in [("apply", 1), ("diff", 2)] {
+    for (line, code) in [("apply", 64), ("apply --dry-run", 64), ("diff", 2)] {
         let bad = run_at(&at, &format!("{line} -f {file}")).await;
         assert_eq!(bad.code(), code);
         assert!(bad.error().starts_with(&format!("{file}:3:3: route.options.max_waiting: integer")), "{}", bad.error());
+        let missing = run_at(&at, &format!("{line} -f {file}.none")).await;
+        assert_eq!((missing.code(), missing.stdout.as_str()), (code, ""), "{line}");
     }
 }
 

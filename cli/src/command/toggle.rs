@@ -32,7 +32,7 @@ pub(crate) struct ToggleArgs {
     /// What to set. `ttft_limit_ms`, `tps_limit_tps` and `bodylog_pct` are limits, the others switches.
     #[arg(value_parser = PossibleValuesParser::new(ToggleKey::names()), requires = "value")]
     name: Option<String>,
-    /// `on` or `off` for a switch, a number for a limit, `reset` to undo it.
+    /// `on` or `off` for a switch, a number for a limit, `reset` to undo it and what would hold after it.
     #[arg(value_name = "on|off|NUMBER|reset", allow_negative_numbers = true)]
     value: Option<String>,
     /// Set or undo it on every route.
@@ -42,7 +42,8 @@ pub(crate) struct ToggleArgs {
     /// Of a limit: only for the pool of this model.
     #[arg(long, value_name = "MODEL", requires = "change")]
     model: Option<String>,
-    /// Undo it after this long, for instance 30m [default: it stays until it is reset].
+    /// Undo it after this long, for instance 30m: then holds again what was set without a time [default: it stays until
+    /// it is reset].
     #[arg(long = "for", value_name = "TIME", value_parser = length, requires = "change")]
     length: Option<Duration>,
 }
@@ -174,15 +175,20 @@ fn cells(toggle: &ToggleView) -> [String; 4] {
         toggle.name.clone(),
         or_dash(toggle.model.as_deref()),
         toggle.value.clone(),
-        toggle.left_ms.map_or_else(|| "until reset".to_owned(), left),
+        toggle.left_ms.map_or_else(|| "until reset".to_owned(), |ms| format!("{}{}", left(ms), then(toggle))),
     ]
 }
 
-/// `load_rate_limit off, 24m left`; `ttft_limit_ms 4000 of small`.
+/// `load_rate_limit off, 24m left, then on`; `ttft_limit_ms 4000 of small`.
 pub(crate) fn in_short(toggle: &ToggleView) -> String {
     let model = toggle.model.as_ref().map(|model| format!(" of {model}")).unwrap_or_default();
-    let left = toggle.left_ms.map(|ms| format!(", {} left", left(ms))).unwrap_or_default();
+    let left = toggle.left_ms.map(|ms| format!(", {} left{}", left(ms), then(toggle))).unwrap_or_default();
     format!("{} {}{model}{left}", toggle.name, toggle.value)
+}
+
+/// What holds again after it, where something does.
+fn then(toggle: &ToggleView) -> String {
+    toggle.then.as_ref().map(|value| format!(", then {value}")).unwrap_or_default()
 }
 
 /// Whole seconds, the running one included: what was just set for 30m has 30m left.

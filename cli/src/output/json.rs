@@ -2,7 +2,7 @@
 
 use router_policy::route::Priority;
 use router_proto::v1;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 
 mod catalogue;
@@ -13,7 +13,7 @@ mod rules;
 pub(crate) use catalogue::{Catalogue, CatalogueEntry};
 pub(crate) use flow::{Explanation, PoolView, RouteToggles, ToggleList, ToggleLists, ToggleView};
 use payload::PayloadView;
-pub(crate) use rules::{IS_ON, NodeView, RULES, RulesVerdict};
+pub(crate) use rules::{IS_ON, NodeView, RULES, RulesVerdict, rules_in_short};
 
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
@@ -89,10 +89,17 @@ impl From<v1::BackendState> for BackendView {
     }
 }
 
+fn as_in_a_document<S: Serializer>(value: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let structured = value.starts_with(['[', '{']).then(|| serde_json::from_str::<Json>(value).ok()).flatten();
+    structured.unwrap_or_else(|| Json::from(value)).serialize(serializer)
+}
+
 /// An option of a route.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct OptionView {
     pub(crate) name: String,
+    /// As the catalogue prints it. In JSON and YAML, what is a list of objects or an object is one, as in a document.
+    #[serde(serialize_with = "as_in_a_document")]
     pub(crate) value: String,
     /// Stands in the route document, else the default holds.
     pub(crate) is_set: bool,

@@ -8,13 +8,16 @@ use std::time::Duration;
 use router_policy::flow::UnixMs;
 use router_policy::ids::RouteName;
 use router_policy::route::{Complaint, Complaints, RouteSpec};
-use router_policy::toggle::{InvalidToggle, Limit, Switch, Toggle, ToggleKey, ToggleValue, Toggles};
+use router_policy::toggle::{InvalidToggle, Toggle, ToggleKey, ToggleValue, Toggles};
 use router_proto::v1;
 
+use self::note::Change;
 use super::Fleet;
 use crate::error::AdminError;
 use crate::pool::Pool;
 use crate::store::ToggleRow;
+
+pub(super) mod note;
 
 /// The longest time that a toggle may be set for.
 const TTL_MAX: Duration = Duration::from_secs(365 * 86_400);
@@ -24,8 +27,21 @@ const NAMES_LISTED: usize = 20;
 /// Names a row: route, name, model.
 type Key = (RouteName, String, String);
 
-/// When rows of the database stop counting, for those that do. As many as are set.
-pub(super) type TimedRows = BTreeMap<Key, UnixMs>;
+/// Rows of the database that are for a time. As many as are set.
+pub(super) type TimedRows = BTreeMap<Key, TimedRow>;
+
+/// When a row stops counting, and the value that it has then; `None`: the row goes.
+#[derive(Debug, Clone)]
+pub(super) struct TimedRow {
+    until: UnixMs,
+    standing: Option<String>,
+}
+
+impl TimedRow {
+    fn of(row: &ToggleRow) -> Option<Self> {
+        Some(Self { until: UnixMs(row.until_unix_ms?), standing: row.standing.clone() })
+    }
+}
 
 /// A change of what is set.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,9 +54,9 @@ pub struct ToggleChange<'a> {
     pub model: &'a str,
     /// Not read with `is_reset`.
     pub value: &'a str,
-    /// After this it undoes itself; zero: never.
+    /// After this it undoes itself, and what was set until undone before holds again; zero: never.
     pub ttl: Duration,
-    /// Undo it.
+    /// Undo it, and what would hold after it.
     pub is_reset: bool,
 }
 
@@ -72,9 +88,11 @@ impl Fleet {
         } else {
             let toggle = read(spec, &change, now)?;
             let row_key = row_key(&pool, &toggle.key);
+            let before = toggles.clone();
             toggles.set(toggle.clone());
-            let note = note(spec, &toggles, &toggle.key, toggle.value, now);
-            let row = row(&row_key, toggle.value, toggle.until);
+            let note = note::note(&Change { spec, before: &before, after: &toggles, now }, &toggle);
+            let standing = toggle.until.and_then(|_| toggles.standing(&toggle.key));
+            let row = row(&row_key, toggle.value, toggle.until, standing);
             (row_key, Some(row), note)
         };
         let (puts, removes) = match &put {
@@ -82,8 +100,8 @@ impl Fleet {
             None => ([].as_slice(), std::slice::from_ref(&row_key)),
         };
         self.store.save_toggles(puts, removes).await?;
-        match put.as_ref().and_then(|put| put.until_unix_ms) {
-            Some(until) => self.timed_rows.lock().insert(row_key.clone(), UnixMs(until)),
+        match put.as_ref().and_then(TimedRow::of) {
+            Some(timed) => self.timed_rows.lock().insert(row_key.clone(), timed),
             None => self.timed_rows.lock().remove(&row_key),
         };
         pool.set_toggles(toggles);
@@ -102,18 +120,20 @@ impl Fleet {
         let now = UnixMs(self.context.clock.unix_ms(self.context.clock.now()));
         let mut by_route: HashMap<&RouteName, Toggles> = HashMap::new();
         for row in rows {
-            let until = row.until_unix_ms.map(UnixMs);
-            if let Some(until) = until {
-                self.timed_rows.lock().insert((row.route.clone(), row.name.clone(), row.model.clone()), until);
+            if let Some(timed) = TimedRow::of(row) {
+                self.timed_rows.lock().insert((row.route.clone(), row.name.clone(), row.model.clone()), timed);
             }
-            if until.is_some_and(|until| until <= now) {
-                continue;
-            }
-            let key = ToggleKey::parse(&row.name, &row.model);
-            match key.and_then(|key| Ok((key.parse_value(&row.value)?, key))) {
-                Ok((value, key)) => by_route.entry(&row.route).or_default().set(Toggle { key, value, until }),
-                Err(error) => {
-                    tracing::warn!(route = %row.route, %error, "a stored toggle is not valid any more; it is passed over");
+            // The one that holds afterwards first: the one for a time lies over it.
+            for (text, until) in values(row) {
+                if until.is_some_and(|until| until <= now) {
+                    continue;
+                }
+                let key = ToggleKey::parse(&row.name, &row.model);
+                match key.and_then(|key| Ok((key.parse_value(text)?, key))) {
+                    Ok((value, key)) => by_route.entry(&row.route).or_default().set(Toggle { key, value, until }),
+                    Err(error) => {
+                        tracing::warn!(route = %row.route, %error, "a stored toggle is not valid any more; it is passed over");
+                    }
                 }
             }
         }
@@ -136,19 +156,28 @@ impl Fleet {
         self.timed_rows.lock().len()
     }
 
-    /// Removes rows whose time is over.
+    /// Removes rows whose time is over; where something else holds again, the row says that.
     pub async fn forget_expired_toggles(&self) {
         // So that none is set anew in between.
         let _alone = self.specs.lock().await;
         let now = UnixMs(self.context.clock.unix_ms(self.context.clock.now()));
-        let over = |until: &UnixMs| *until <= now;
+        let over = |row: &TimedRow| row.until <= now;
         let timed = self.timed_rows.lock().clone();
-        let gone: Vec<Key> = timed.into_iter().filter(|(_, until)| over(until)).map(|(key, _)| key).collect();
-        if gone.is_empty() {
+        let (mut gone, mut again) = (Vec::new(), Vec::new());
+        for (key, timed) in timed.into_iter().filter(|(_, timed)| over(timed)) {
+            match timed.standing {
+                Some(value) => {
+                    let (route, name, model) = key;
+                    again.push(ToggleRow { route, name, model, value, until_unix_ms: None, standing: None });
+                }
+                None => gone.push(key),
+            }
+        }
+        if gone.is_empty() && again.is_empty() {
             return;
         }
-        match self.store.save_toggles(&[], &gone).await {
-            Ok(()) => self.timed_rows.lock().retain(|_, until| !over(until)),
+        match self.store.save_toggles(&again, &gone).await {
+            Ok(()) => self.timed_rows.lock().retain(|_, timed| !over(timed)),
             Err(error) => tracing::debug!(%error, "toggles that are over stay in the database for a while"),
         }
     }
@@ -207,83 +236,24 @@ fn known_model(spec: &RouteSpec, model: &str) -> Result<(), String> {
     Err(problem)
 }
 
-fn row((route, name, model): &Key, value: ToggleValue, until: Option<UnixMs>) -> ToggleRow {
+fn row(
+    (route, name, model): &Key,
+    value: ToggleValue,
+    until: Option<UnixMs>,
+    standing: Option<ToggleValue>,
+) -> ToggleRow {
     ToggleRow {
         route: route.clone(),
         name: name.clone(),
         model: model.clone(),
         value: value.to_string(),
         until_unix_ms: until.map(|until| until.0),
+        standing: standing.map(|value| value.to_string()),
     }
 }
 
-fn body_log_note(spec: &RouteSpec, toggles: &Toggles, now: UnixMs) -> String {
-    let is_on = toggles.switch(Switch::BodyLog, now).unwrap_or(Switch::BodyLog.by_default(spec));
-    if is_on { String::new() } else { "bodylog is off: nothing is captured".to_owned() }
-}
-
-/// What a switch that was just set does not do by itself, or does besides.
-fn switch_note(spec: &RouteSpec, toggles: &Toggles, switch: Switch, is_on: bool, now: UnixMs) -> Option<String> {
-    let options = spec.options();
-    let measures_tps = options.flow.tps.is_stated() || options.flow.adaptive_cc;
-    let note = match (switch, is_on) {
-        (Switch::Tps, false) if options.flow.adaptive_cc => "without tps the adaptive limit is not in force",
-        (Switch::IncludeUsage, false) if measures_tps => {
-            "streams whose clients do not ask for token counts tell none: they are no samples of tps"
-        }
-        (Switch::RejectRules, true) if spec.rules().is_empty() => {
-            "the route has no rules (option reject_rules): nobody is refused"
-        }
-        (Switch::BodyLog, true) => {
-            let pct = toggles.limit(Limit::BodyLogPct, None, now).unwrap_or(options.payload.bodylog_pct);
-            let where_to = "bodies are captured on replicas that have a collector (--bodylog-host)";
-            let none = (pct <= 0.0).then_some("; of 100 requests 0 are: bodylog_pct or bodylog_default_pct says so");
-            return Some(format!("{where_to}{}", none.unwrap_or_default()));
-        }
-        _ => return None,
-    };
-    Some(note.to_owned())
-}
-
-/// What somebody who has just set this should know; empty for nothing.
-fn note(spec: &RouteSpec, toggles: &Toggles, key: &ToggleKey, value: ToggleValue, now: UnixMs) -> String {
-    let flow = spec.options().flow;
-    let mut notes = Vec::new();
-    match (key, value) {
-        (ToggleKey::Switch(switch), ToggleValue::On(is_on)) => {
-            let word = if is_on { "on" } else { "off" };
-            if switch.option().is_some() && switch.by_default(spec) == is_on {
-                notes.push(format!("{} is already {word} by the route's option", switch.name()));
-            }
-            notes.extend(switch_note(spec, toggles, *switch, is_on, now));
-        }
-        (ToggleKey::Limit(limit, model), _) => {
-            let (settings, list, switch) = match limit {
-                Limit::TtftMs => (&flow.ttft, "ttft_metrics", Switch::Ttft),
-                Limit::Tps => (&flow.tps, "tps_metrics", Switch::Tps),
-                Limit::BodyLogPct => return body_log_note(spec, toggles, now),
-            };
-            if !settings.metrics.is_empty() {
-                notes.push(format!("a declared list {list} comes before this limit: stored, without effect"));
-            }
-            if toggles.switch(switch, now) == Some(false) {
-                notes.push(format!("{} is switched off: the limit has no effect while it is", switch.name()));
-            }
-            if !toggles.switch(Switch::LoadRateLimit, now).unwrap_or(flow.load_rate_limit) {
-                notes.push("load_rate_limit is off: nobody is refused for load".to_owned());
-            }
-            if *limit == Limit::Tps && flow.adaptive_cc {
-                notes.push(
-                    "the route's concurrency limit is adaptive: the limit steers it and refuses nobody".to_owned(),
-                );
-            }
-            let is_own = |key: &ToggleKey| matches!(key, ToggleKey::Limit(of, Some(_)) if of == limit);
-            let own = toggles.iter(now).filter(|toggle| is_own(&toggle.key)).count();
-            if model.is_none() && own > 0 {
-                notes.push(format!("{own} models have a limit of their own and keep it"));
-            }
-        }
-        (ToggleKey::Switch(_), ToggleValue::Number(_)) => {}
-    }
-    notes.join("; ")
+/// The values of a row and their ends, the one that holds longest first.
+fn values(row: &ToggleRow) -> impl Iterator<Item = (&str, Option<UnixMs>)> {
+    let standing = row.standing.as_deref().map(|value| (value, None));
+    standing.into_iter().chain([(row.value.as_str(), row.until_unix_ms.map(UnixMs))])
 }

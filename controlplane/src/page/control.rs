@@ -30,7 +30,7 @@ async fn whole_feature(asked: &Asked<'_>, switch: Switch) -> Answer {
         _ => return bad(asked, ON_EXPECTED),
     };
     answer(asked, changed, |answer| {
-        let (is_on, ..) = effective(&asked.pool.inspect(), switch);
+        let is_on = effective(&asked.pool.inspect(), switch).is_on;
         answer.with("global_enabled", true).with("runtime_off", !is_on).with("active", is_on)
     })
 }
@@ -39,8 +39,7 @@ pub(super) async fn ttft_429(asked: &Asked<'_>) -> Answer {
     let join = |note: String| if note.is_empty() { MEASURING.to_owned() } else { format!("{note}; {MEASURING}") };
     let changed = change(asked, Switch::Ttft429).await.map(join);
     answer(asked, changed, |answer| {
-        let (is_on, ..) = effective(&asked.pool.inspect(), Switch::Ttft429);
-        answer.with("ttft_429_enabled", is_on)
+        answer.with("ttft_429_enabled", effective(&asked.pool.inspect(), Switch::Ttft429).is_on)
     })
 }
 
@@ -55,8 +54,7 @@ pub(super) async fn session_prio(asked: &Asked<'_>) -> Answer {
 }
 
 fn told(asked: &Asked<'_>, answer: Answer, switch: Switch) -> Answer {
-    let (is_on, source, until) = effective(&asked.pool.inspect(), switch);
-    answer.with("enabled", is_on).with("source", source).with_some("until_ms", until)
+    effective(&asked.pool.inspect(), switch).tell(answer)
 }
 
 async fn change(asked: &Asked<'_>, switch: Switch) -> Result<String, AdminError> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use router_policy::flow::{LatencyGate, UnixMs};
-use router_policy::toggle::{Limit, ToggleKey};
+use router_policy::toggle::{Limit, ToggleKey, ToggleValue};
 
 use super::Asked;
 use super::answer::Answer;
@@ -84,6 +84,11 @@ fn told(asked: &Asked<'_>, gate: LatencyGate) -> Answer {
     let key = ToggleKey::Limit(page.limit(), model.map(ToOwned::to_owned));
     let own = seen.toggles.iter(seen.unix).find(|toggle| toggle.key == key);
     let over = own.as_ref().and_then(|_| page.over(model));
+    let then = own.as_ref().filter(|toggle| toggle.until.is_some()).and_then(|_| seen.toggles.standing(&key));
+    let then = match then {
+        Some(ToggleValue::Number(number)) => Some(number),
+        _ => None,
+    };
     let ttl_s = own.as_ref().map(|toggle| toggle.until.map_or(0, |until| left_s(until, seen.unix)));
     let stated = settings.static_limit(model);
     let is_declared = !settings.metrics.is_empty();
@@ -96,6 +101,7 @@ fn told(asked: &Asked<'_>, gate: LatencyGate) -> Answer {
         .with_some("static_by_model", page.by_model())
         .with("priority", PRIORITY)
         .with_some("override_ttl_s", ttl_s)
+        .with_some(&named("override_then"), then)
         .with_some("override_effective", over.map(|_| !is_declared))
         .with_some("override_ignored_reason", over.filter(|_| is_declared).map(|_| page.ignored_reason()))
         .with_some(&named("shadowed_limit"), stated.filter(|_| over.is_some() || is_declared))

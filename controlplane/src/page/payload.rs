@@ -19,13 +19,12 @@ use super::control::{seconds, set};
 use super::refusals::effective;
 use super::{Asked, CHANGES_ONLY_FROM};
 use crate::error::AdminError;
-use crate::fleet::ToggleChange;
+use crate::fleet::{BODY_LOG_BY, ToggleChange};
 use crate::pool::RouteSeen;
 
 /// Why a look is refused with 403.
 const TOLD_ONLY_TO: &str = "told to this machine only: on the admin port of a replica, or on its traffic port where that has \
                             status pages, and through no proxy";
-const BODY_LOG: &str = "bodies are captured on replicas that have a collector (--bodylog-host)";
 const INCLUDE_USAGE: &str = "of streams of /v1/chat/completions and /v1/completions; on a request whose client did not ask for \
                              them, the counts are taken out of the answer again where include_usage_hide is on";
 const FLEET: &str = "counted over all replicas and restarts, since the last reset";
@@ -62,7 +61,7 @@ async fn toggle(asked: &Asked<'_>, switch: Switch, change: PageChange) -> Answer
     let answer = Answer::of(asked.route()).with("ok", true).with("changes", changes);
     let answer = with_switch(answer, &seen, switch);
     let (answer, note) = match switch {
-        Switch::BodyLog => (answer.with("sample_pct", sample_pct(&seen)), Some(BODY_LOG)),
+        Switch::BodyLog => (answer.with("sample_pct", sample_pct(&seen)), Some(BODY_LOG_BY)),
         Switch::KimiNormalize => {
             let answer = answer.with("changes_total", count(PayloadCount::KimiChanges));
             (answer.with("req_count", count(PayloadCount::KimiRequests)), None)
@@ -74,7 +73,7 @@ async fn toggle(asked: &Asked<'_>, switch: Switch, change: PageChange) -> Answer
         _ => (answer, None),
     };
     // Setting it may have said so already.
-    let is_new = |note: &&str| !notes.iter().any(|told| told.starts_with(*note));
+    let is_new = |note: &&str| !notes.iter().any(|told| told.contains(*note));
     let note = note.filter(is_new).map(str::to_owned);
     notes.extend(note);
     answer.with_some("note", Some(notes.join("; ")).filter(|note| !note.is_empty()))
@@ -90,16 +89,18 @@ async fn make(
     let sets = change.on.is_some() || change.pct.is_some();
     // Read first: of a request with a time that is none, nothing is done.
     let ttl = if sets { seconds(asked.param("ttl"), Duration::ZERO)? } else { Duration::ZERO };
-    if let Some(is_on) = change.on {
-        notes.push(set(asked, switch, is_on).await?);
-        changes.insert("enabled".to_owned(), json!(is_on));
-    }
     if let Some(pct) = change.pct {
         let name = Limit::BodyLogPct.name();
         let value = &pct.to_string();
         let limit = ToggleChange { route: asked.route(), name, value, ttl, ..ToggleChange::default() };
-        notes.push(asked.fleet.set_toggle(limit).await?.1);
+        let note = asked.fleet.set_toggle(limit).await?.1;
+        // What the switch has to say of the sample, it says with the new one.
+        notes.extend(change.on.is_none().then_some(note));
         changes.insert("sample_pct".to_owned(), number(pct));
+    }
+    if let Some(is_on) = change.on {
+        notes.push(set(asked, switch, is_on).await?);
+        changes.insert("enabled".to_owned(), json!(is_on));
     }
     if change.resets {
         asked.pool.reset_payload(switch);
@@ -111,8 +112,7 @@ async fn make(
 }
 
 fn with_switch(answer: Answer, seen: &RouteSeen, switch: Switch) -> Answer {
-    let (is_on, source, until) = effective(seen, switch);
-    answer.with("enabled", is_on).with("source", source).with_some("until_ms", until)
+    effective(seen, switch).tell(answer)
 }
 
 /// Of a route: what its name is for.
@@ -132,7 +132,7 @@ fn bodylog(seen: &RouteSeen) -> Answer {
         .with("encode_errs", count(PayloadCount::BodyLogErrors))
         .with_some("last_log_ts", last.map(|ms| unix_seconds(UnixMs(ms))))
         .with("now", unix_seconds(seen.unix))
-        .with("note", format!("{BODY_LOG}; {FLEET}"))
+        .with("note", format!("{BODY_LOG_BY}; {FLEET}"))
 }
 
 fn cch_strip(seen: &RouteSeen) -> Answer {

@@ -63,29 +63,57 @@ pub(super) fn rate_limit(asked: &Asked<'_>) -> Answer {
 
 /// Whether load is limited, by whose word and until when, and what would have been refused while it was not.
 pub(super) fn rate_limit_of(seen: &RouteSeen) -> Json {
-    let (is_on, source, until) = effective(seen, Switch::LoadRateLimit);
+    let held = effective(seen, Switch::LoadRateLimit);
     let trips = seen.pools.iter().map(|pool| pool.trips);
     let sum = trips.fold((0_u64, 0_u64, 0_u64), |sum, one| {
         (sum.0.saturating_add(one.concurrency), sum.1.saturating_add(one.ttft), sum.2.saturating_add(one.tps))
     });
     object([
-        ("enabled", Some(json!(is_on))),
-        ("source", Some(json!(source))),
-        ("until_ms", until.map(Json::from)),
+        ("enabled", Some(json!(held.is_on))),
+        ("source", Some(json!(held.source))),
+        ("until_ms", held.until.map(Json::from)),
+        ("then", held.then.map(Json::from)),
         ("trips", Some(json!({"concurrency": sum.0, "ttft": sum.1, "tps": sum.2}))),
     ])
 }
 
-/// A switch that is an option too: whether it is on, by whose word (`runtime`, `route`, `default`), and until when.
-pub(super) fn effective(seen: &RouteSeen, switch: Switch) -> (bool, &'static str, Option<u64>) {
-    let set = seen.toggles.iter(seen.unix).find(|toggle| toggle.key == ToggleKey::Switch(switch));
+/// How a switch stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Held {
+    pub is_on: bool,
+    /// By whose word: `runtime`, `route`, `default`.
+    pub source: &'static str,
+    /// Unix time in milliseconds when it undoes itself.
+    pub until: Option<u64>,
+    /// What holds after that.
+    pub then: Option<bool>,
+}
+
+impl Held {
+    /// Tells it in a page.
+    pub(super) fn tell(self, answer: Answer) -> Answer {
+        let answer = answer.with("enabled", self.is_on).with("source", self.source);
+        answer.with_some("until_ms", self.until).with_some("then", self.then)
+    }
+}
+
+/// A switch that is an option too.
+pub(super) fn effective(seen: &RouteSeen, switch: Switch) -> Held {
+    let key = ToggleKey::Switch(switch);
+    let by_option = switch.by_default(&seen.spec);
+    let set = seen.toggles.iter(seen.unix).find(|toggle| toggle.key == key);
     if let Some(toggle) = set
         && let ToggleValue::On(is_on) = toggle.value
     {
-        return (is_on, "runtime", toggle.until.map(|until| until.0));
+        let then = match seen.toggles.standing(&key) {
+            Some(ToggleValue::On(is_on)) => is_on,
+            _ => by_option,
+        };
+        let until = toggle.until.map(|until| until.0);
+        return Held { is_on, source: "runtime", until, then: until.map(|_| then) };
     }
     let is_set = switch.option().is_some_and(|option| seen.spec.set.contains_key(option));
-    (switch.by_default(&seen.spec), if is_set { "route" } else { "default" }, None)
+    Held { is_on: by_option, source: if is_set { "route" } else { "default" }, until: None, then: None }
 }
 
 fn add(sum: LoadRefusals, one: LoadRefusals) -> LoadRefusals {

@@ -12,7 +12,7 @@ use crate::pool::FlowSeen;
 
 pub(super) fn status(asked: &Asked<'_>) -> Answer {
     let (seen, flows) = (asked.pool.inspect(), asked.pool.inspect_flows());
-    let (is_on, source, until) = effective(&seen, Switch::SessionPrio);
+    let held = effective(&seen, Switch::SessionPrio);
     let prio = seen.spec.options().flow.prio;
     let (mut buckets, mut no_header) =
         (vec![BucketCounts::default(); prio.table.rows().len()], BucketCounts::default());
@@ -37,10 +37,7 @@ pub(super) fn status(asked: &Asked<'_>) -> Answer {
         let state = json!({"hold": pool.flow.is_held(seen.unix, &pool.options), "t1_probes_used_cur_window": cold});
         (pool.key().to_owned(), state)
     };
-    Answer::of(asked.route())
-        .with("enabled", is_on)
-        .with("source", source)
-        .with_some("until_ms", until)
+    held.tell(Answer::of(asked.route()))
         .with("table", rows.collect::<Vec<Json>>())
         .with("no_header", object(counted(&no_header)))
         .with("severe", prio.severe)

@@ -4,11 +4,13 @@
 mod gate;
 
 use router_policy::admit::{BackendView, Binding, Decision, Pick, Slot, has_window};
+use router_policy::flow::UnixMs;
 use router_policy::ids::Fingerprint;
 use router_policy::option::Affinity;
 use router_policy::refusal::Gate;
 use router_policy::route::Priority;
 use router_policy::tick::Tick;
+use router_policy::toggle::Switch;
 use router_proto::v1;
 
 use super::backend::Backend;
@@ -45,7 +47,8 @@ impl Pool {
         let (known, mut told) = find_session(&state, session);
         asked.fingerprint = known;
         let Some(foreseen) = state.foresee(&asked, now, unix) else {
-            return unknown_model(&state, &asked, told, now);
+            let reply = unknown_model(&state, &asked, told, now);
+            return v1::ExplainReply { rules: rules_in_force(&state, unix), ..reply };
         };
         if !told.is_empty() && state.options.affinity != Affinity::Binding {
             told = match foreseen.belongs {
@@ -68,11 +71,20 @@ impl Pool {
             session: told,
             gates: sentences.gates(),
             candidates: in_route.filter_map(candidate).collect(),
+            rules: rules_in_force(&state, unix),
             ..v1::ExplainReply::default()
         };
         outcome(&state, &foreseen, &sentences, &mut reply);
         reply
     }
+}
+
+/// How many reject rules a request meets before the gates.
+fn rules_in_force(state: &State, now: UnixMs) -> u32 {
+    let is_on = state.toggles.switch(Switch::RejectRules, now);
+    let is_on = is_on.unwrap_or_else(|| Switch::RejectRules.by_default(&state.spec));
+    let rules = if is_on { state.spec.rules().len() } else { 0 };
+    u32::try_from(rules).unwrap_or(u32::MAX)
 }
 
 fn outcome(state: &State, foreseen: &Foreseen<'_>, sentences: &Sentences<'_>, reply: &mut v1::ExplainReply) {

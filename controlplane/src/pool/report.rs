@@ -97,7 +97,9 @@ impl Pool {
 
     fn toggles_in(&self, state: &State) -> Vec<v1::ToggleState> {
         let unix = self.context.unix(self.context.clock.now());
+        let then = |toggle: &Toggle| toggle.until.and_then(|_| state.toggles.standing(&toggle.key));
         let message = |toggle: Toggle| v1::ToggleState {
+            then: then(&toggle).map(|value| value.to_string()).unwrap_or_default(),
             name: toggle.key.name().to_owned(),
             model: toggle.key.model().to_owned(),
             value: toggle.value.to_string(),

@@ -88,10 +88,11 @@ const PUT_PAYLOADS: &str = "WITH known AS (SELECT name FROM routes WHERE name = 
      ON CONFLICT (route) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
 
 const PUT_TOGGLES: &str = "WITH known AS (SELECT name FROM routes WHERE name = ANY($1::text[]) FOR KEY SHARE) \
-     INSERT INTO toggles (route, name, model, value, until_unix_ms) \
-     SELECT row.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) \
-     AS row (route, name, model, value, until) JOIN known ON known.name = row.route \
-     ON CONFLICT (route, name, model) DO UPDATE SET value = excluded.value, until_unix_ms = excluded.until_unix_ms";
+     INSERT INTO toggles (route, name, model, value, until_unix_ms, standing) \
+     SELECT row.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[]) \
+     AS row (route, name, model, value, until, standing) JOIN known ON known.name = row.route \
+     ON CONFLICT (route, name, model) DO UPDATE SET value = excluded.value, until_unix_ms = excluded.until_unix_ms, \
+     standing = excluded.standing";
 
 const REMOVE_TOGGLES: &str = "DELETE FROM toggles WHERE (route, name, model) IN \
      (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))";

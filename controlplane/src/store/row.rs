@@ -17,7 +17,7 @@ pub(super) type LeaseColumns = (i64, String, String, String, Option<Vec<u8>>, i6
 pub(super) type MarkColumns = (String, String, String, Option<i64>, String);
 pub(super) type FlowColumns = (String, String, String, i64);
 pub(super) type PayloadColumns = (String, String, i64);
-pub(super) type ToggleColumns = (String, String, String, String, Option<i64>);
+pub(super) type ToggleColumns = (String, String, String, String, Option<i64>, Option<String>);
 pub(super) type KeyColumns = (String, String, Vec<u8>, i64);
 pub(super) type ReplicaColumns = (String, String, String, i64);
 
@@ -29,7 +29,7 @@ pub(super) const SELECT_LEASES: &str =
 pub(super) const SELECT_MARKS: &str = "SELECT route, backend, kind, until_unix_ms, reason FROM marks";
 pub(super) const SELECT_FLOWS: &str = "SELECT route, model, state, updated_unix_ms FROM flows";
 pub(super) const SELECT_PAYLOADS: &str = "SELECT route, state, updated_unix_ms FROM payload_counts";
-pub(super) const SELECT_TOGGLES: &str = "SELECT route, name, model, value, until_unix_ms FROM toggles";
+pub(super) const SELECT_TOGGLES: &str = "SELECT route, name, model, value, until_unix_ms, standing FROM toggles";
 pub(super) const SELECT_KEYS: &str = "SELECT id, name, sha256, created_unix_ms FROM keys ORDER BY name";
 pub(super) const SELECT_REPLICAS: &str =
     "SELECT replica, version, listen, last_seen_unix_ms FROM replicas ORDER BY replica";
@@ -207,9 +207,9 @@ impl Decoder {
 
     pub(super) fn toggle(&mut self, columns: ToggleColumns) -> Result<ToggleRow, StoreError> {
         const WHAT: &str = "toggle";
-        let (route, name, model, value, until) = columns;
+        let (route, name, model, value, until, standing) = columns;
         let until_unix_ms = until.map(|until| to_u64(WHAT, until)).transpose()?;
-        Ok(ToggleRow { route: self.route_name(WHAT, route)?, name, model, value, until_unix_ms })
+        Ok(ToggleRow { route: self.route_name(WHAT, route)?, name, model, value, until_unix_ms, standing })
     }
 }
 

@@ -71,10 +71,11 @@ const PUT_PAYLOADS: &str = "INSERT INTO payload_counts (route, state, updated_un
      WHERE EXISTS (SELECT 1 FROM routes WHERE name = value ->> 0) \
      ON CONFLICT (route) DO UPDATE SET state = excluded.state, updated_unix_ms = excluded.updated_unix_ms";
 
-const PUT_TOGGLES: &str = "INSERT INTO toggles (route, name, model, value, until_unix_ms) \
-     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each(?1) \
+const PUT_TOGGLES: &str = "INSERT INTO toggles (route, name, model, value, until_unix_ms, standing) \
+     SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?1) \
      WHERE EXISTS (SELECT 1 FROM routes WHERE name = value ->> 0) \
-     ON CONFLICT (route, name, model) DO UPDATE SET value = excluded.value, until_unix_ms = excluded.until_unix_ms";
+     ON CONFLICT (route, name, model) DO UPDATE SET value = excluded.value, until_unix_ms = excluded.until_unix_ms, \
+     standing = excluded.standing";
 
 const REMOVE_TOGGLES: &str = "DELETE FROM toggles WHERE (route, name, model) IN \
      (SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(?1))";
@@ -290,7 +291,7 @@ impl Store for SqliteStore {
         let mut rows = Vec::with_capacity(put.len());
         for row in last_by(put, |row| (&row.route, &row.name, &row.model)) {
             let until = row.until_unix_ms.map(to_i64).transpose()?;
-            rows.push((row.route.as_str(), &row.name, &row.model, &row.value, until));
+            rows.push((row.route.as_str(), &row.name, &row.model, &row.value, until, &row.standing));
         }
         self.write([
             step(REMOVE_TOGGLES, removed.len(), to_string(&removed))?,

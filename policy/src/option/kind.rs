@@ -1,5 +1,6 @@
 //! The kinds of option value: parsing from JSON or text, bounds, printing.
 
+mod invalid;
 mod structured;
 mod text;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 
+pub use self::invalid::InvalidValue;
 use self::text::{
     in_range, parse_bool, parse_bytes, parse_headers, parse_ports, parse_statuses, parse_words, print_bytes, quote,
 };
@@ -63,7 +65,7 @@ pub enum Kind {
     Turns,
     /// Reject rules, as [`crate::reject`] reads them. `none` is the empty list.
     RejectRules,
-    /// A time: `5s`, `300ms`, `24h`, `10m`, or a number of seconds.
+    /// A time: `5s`, `300ms`, `24h`, `10m`, `2d`, or a number of seconds.
     Duration {
         /// Smallest allowed.
         min: Duration,
@@ -140,18 +142,6 @@ pub enum Value {
     RejectRules(RuleList),
 }
 
-/// A value that its option does not accept.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{expected} expected, got {got}; allowed: {allowed}")]
-pub struct InvalidValue {
-    /// The option's kind, in words.
-    pub expected: String,
-    /// The kind seen (and the value, when it is short and plain).
-    pub got: String,
-    /// The bounds.
-    pub allowed: String,
-}
-
 impl Kind {
     /// The kind in a word or two, for tables and errors.
     pub fn name(self) -> &'static str {
@@ -199,7 +189,7 @@ impl Kind {
             Kind::RejectRules => "none, or a list of rules (docs/reject-rules.md)".to_owned(),
             Kind::Duration { min, max, optional } => {
                 let none = if optional { " or none" } else { "" };
-                format!("{}..={}{none} (units ms, s, m, h)", print_duration(min), print_duration(max))
+                format!("{}..={}{none} (units ms, s, m, h, d)", print_duration(min), print_duration(max))
             }
             Kind::Bytes { min, max } => format!("{}..={} (units B, KiB, MiB, GiB)", print_bytes(min), print_bytes(max)),
             Kind::Bool => "true, false".to_owned(),
@@ -253,8 +243,11 @@ impl Kind {
             }
             Json::Object(_) => return Err(self.invalid("object".to_owned())),
         };
-        self.parse_text(&text)
-            .map_err(|error| InvalidValue { got: format!("{} {}", json_kind(json), error.got), ..error })
+        self.parse_text(&text).map_err(|error| match (self, json) {
+            // A word is a string: there is no other kind to tell it from.
+            (Kind::Word(_), Json::String(_)) => error,
+            _ => InvalidValue { got: format!("{} {}", json_kind(json), error.got), ..error },
+        })
     }
 
     /// [`Self::parse_json`] with every problem and its place in the value (`[2].all[1].op`; empty for the value as a whole).
@@ -328,6 +321,9 @@ impl Kind {
     }
 
     fn invalid(self, got: String) -> InvalidValue {
+        if let Kind::Word(words) = self {
+            return InvalidValue { expected: format!("one of {}", words.join(", ")), got, allowed: String::new() };
+        }
         InvalidValue { expected: self.name().to_owned(), got, allowed: self.allowed() }
     }
 }

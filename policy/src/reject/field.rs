@@ -14,6 +14,10 @@ use super::number::Number;
 const MAX_PATH: usize = 32;
 /// Bytes of a field as written.
 const MAX_LENGTH: usize = 512;
+/// Letters that may be other ones in what is taken for a slip of the pen.
+const MAX_SLIPS: usize = 2;
+/// Characters of a field that are compared and repeated.
+const SHOWN: usize = 40;
 
 /// What a condition looks at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +54,31 @@ impl Field {
         let problem = "path with an empty name; allowed: names with one dot between two";
         Ok((Field::Path(path), has_gaps.then(|| problem.to_owned())))
     }
+}
+
+/// What is odd about a field that is no measure: it can be there, and most likely never is. `None` for one that is not odd.
+pub(super) fn doubt(field: &str) -> Option<String> {
+    let Ok((Field::Path(path), _)) = Field::parse(field) else { return None };
+    if let Some(name) = path.iter().find(|name| is_place(name)) {
+        let name = name.chars().take(SHOWN).collect::<String>();
+        return Some(format!(
+            "a path goes through objects, not into lists: '{name}' is no place in one, and so absent"
+        ));
+    }
+    let plain = |text: &str| {
+        let letters = text.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' '));
+        letters.flat_map(char::to_lowercase).take(SHOWN).collect::<String>()
+    };
+    let written = plain(field);
+    let near = |name: &&str| strsim::osa_distance(&plain(name), &written) <= MAX_SLIPS;
+    let near = MEASURES.iter().map(|(name, _)| *name).find(near)?;
+    Some(format!("a name of the body, and not the measure {near}: is that meant?"))
+}
+
+/// Whether a name looks like a place in a list: `0`, `messages[0]`.
+fn is_place(name: &str) -> bool {
+    let digits = name.strip_suffix(']').and_then(|rest| rest.split_once('[')).map_or(name, |(_, digits)| digits);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl fmt::Display for Field {

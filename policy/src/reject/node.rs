@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value as Json};
 
 use super::InvalidRule;
-use super::field::Field;
+use super::field::{self, Field};
 use crate::option::kind::json_kind;
 
 /// Conditions in conditions.
@@ -120,6 +120,24 @@ impl Node {
             }
         }
         fields
+    }
+}
+
+impl Node {
+    /// Adds what is odd about its fields, each with its place.
+    pub(super) fn doubts(&self, at: &str, doubts: &mut Vec<InvalidRule>) {
+        let (word, nodes) = match self {
+            Node::Leaf(leaf) => {
+                let doubt = field::doubt(&leaf.field);
+                doubts.extend(doubt.map(|problem| InvalidRule { node: format!("{at}.field"), problem }));
+                return;
+            }
+            Node::All(nodes) => ("all", nodes),
+            Node::Any(nodes) => ("any", nodes),
+        };
+        for (index, node) in nodes.iter().enumerate() {
+            node.doubts(&format!("{at}.{word}[{index}]"), doubts);
+        }
     }
 }
 

@@ -117,6 +117,16 @@ impl RuleList {
         &self.rules
     }
 
+    /// What is most likely a slip of the pen although it can be meant: names close to a measure's, places in lists. In order of
+    /// place.
+    pub fn doubts(&self) -> Vec<InvalidRule> {
+        let mut doubts = Vec::new();
+        for (index, rule) in self.rules.iter().enumerate() {
+            rule.node.doubts(&format!("[{index}]"), &mut doubts);
+        }
+        doubts
+    }
+
     /// As written; what [`Self::parse`] reads as these rules.
     pub fn to_json(&self) -> Json {
         self.rules.iter().map(|rule| rule.written.clone()).collect()

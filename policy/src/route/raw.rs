@@ -34,10 +34,12 @@ fn value_json(value: &Value) -> Json {
         Value::Int(number) => json!(number),
         Value::Bool(flag) => json!(flag),
         Value::Decimal(_) => value.structured_json(),
-        Value::Decimals(_) | Value::Metrics(_) | Value::Turns(_) => match value.structured_json() {
-            Json::Null => json!("none"),
-            json => json,
-        },
+        Value::Decimals(_) | Value::Metrics(_) | Value::Turns(_) | Value::RejectRules(_) => {
+            match value.structured_json() {
+                Json::Null => json!("none"),
+                json => json,
+            }
+        }
         Value::Words(words) => json!(words),
         Value::Statuses(statuses) => json!(statuses),
         Value::Texts(texts) if texts.len() != 1 => json!(texts),

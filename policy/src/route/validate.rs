@@ -9,6 +9,7 @@ use std::fmt;
 use serde_json::{Map, Value as Json};
 
 use self::backends::WrittenAs;
+pub use self::rules::doubts;
 use super::spec::{BackendSpec, RouteSpec};
 use crate::ids::RouteName;
 use crate::option::kind::json_kind;

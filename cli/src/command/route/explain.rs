@@ -10,7 +10,7 @@ use crate::client::Admin;
 use crate::command::session::fingerprint_start;
 use crate::failure::{Failure, Outcome};
 use crate::output::json::Explanation;
-use crate::output::table::{Columns, or_dash};
+use crate::output::table::{Columns, count, or_dash};
 use crate::output::{Answer, Out};
 
 /// Longest session id, in characters (rulings §2).
@@ -90,6 +90,10 @@ impl Answer for Explanation {
         writeln!(out, "{}", self.outcome)?;
         if let Some(session) = &self.session {
             writeln!(out, "session: {session}")?;
+        }
+        if self.rules > 0 {
+            let rules = count(self.rules.into(), "reject rule");
+            writeln!(out, "before that, its body must pass {rules}: try it with `routerctl rules test`")?;
         }
         writeln!(out)?;
         let mut gates = Columns::new(&["GATE", "STOPS IT", "WHY"]);

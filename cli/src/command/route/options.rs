@@ -222,8 +222,8 @@ mod tests {
     fn long_cells_are_broken_and_cut() {
         assert_eq!(fitted("1..=100000"), ("1..=100000".to_owned(), false));
         assert_eq!(fitted("connect,502,503"), ("connect, 502, 503".to_owned(), false));
-        let (cell, is_cut) = fitted("1s..=8760h or none (units ms, s, m, h)");
-        assert_eq!((cell.as_str(), is_cut), ("1s..=8760h or none (units ms,\ns, m, h)", false));
+        let (cell, is_cut) = fitted("1s..=8760h or none (units ms, s, m, h, d)");
+        assert_eq!((cell.as_str(), is_cut), ("1s..=8760h or none (units ms,\ns, m, h, d)", false));
         let (cell, is_cut) = fitted("header.x-deepseek-harness-session-id");
         assert_eq!((cell.as_str(), is_cut), ("header.x-deepseek-harness-sess…", true));
         let (cell, is_cut) = fitted(&"twelve chars ".repeat(9));

@@ -120,6 +120,7 @@ async fn an_explanation_s_fields_are_stable() {
             "gates": [{"name": "ttft", "trips": true, "why": "p80 31000 ms, limit 30000 ms"}],
             "candidates": [{"address": "127.0.0.1:19001", "name": null, "priority": 0, "in_flight": 8, "limit": 8,
                 "is_candidate": false, "why_not": "full"}],
+            "rules": 0,
         })
     );
     let missing = run_at(&at, "route explain other").await;
@@ -241,4 +242,15 @@ async fn a_route_with_tiers_and_models_is_one_command() {
     assert_eq!(half.code(), 64);
     assert!(half.error().starts_with("routes.other.backends[127.0.0.1:1].models: missing; other"), "{}", half.error());
     assert_eq!(fake.state().routes.len(), 1);
+}
+
+#[tokio::test]
+async fn reject_rules_in_force_are_told_in_one_line() {
+    let (fake, at) = with_chat().await;
+    fake.state().explained = v1::ExplainReply { rules: 2, ..granted() };
+    let told = run_at(&at, "route explain chat").await.stdout;
+    let line = "\nbefore that, its body must pass 2 reject rules: try it with `routerctl rules test`\n\nGATE ";
+    assert!(told.contains(line), "{told}");
+    fake.state().explained = granted();
+    assert!(!run_at(&at, "route explain chat").await.stdout.contains("reject rule"), "the control: none is in force");
 }

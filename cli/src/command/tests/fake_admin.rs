@@ -228,9 +228,16 @@ impl Admin for Fake {
         }
         let v1::SetToggleRequest { route, name, model, value, ttl_ms, reset } = request;
         let mut toggles = state.toggles.remove(&route).unwrap_or_default();
-        toggles.retain(|one| (&one.name, &one.model) != (&name, &model));
+        let mut then = String::new();
+        toggles.retain(|one| {
+            let is_other = (&one.name, &one.model) != (&name, &model);
+            if !is_other && ttl_ms > 0 {
+                then.clone_from(if one.left_ms == 0 { &one.value } else { &one.then });
+            }
+            is_other
+        });
         if !reset {
-            toggles.push(v1::ToggleState { name, model, value, left_ms: ttl_ms });
+            toggles.push(v1::ToggleState { name, model, value, left_ms: ttl_ms, then });
         }
         if !toggles.is_empty() {
             state.toggles.insert(route, toggles.clone());

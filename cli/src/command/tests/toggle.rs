@@ -27,8 +27,8 @@ ttft_limit_ms    m1     2500   until reset
     assert_eq!(
         run_at(&at, "toggle chat -o json").await.json(),
         json!({"route": "chat", "note": null, "toggles": [
-            {"name": "load_rate_limit", "model": null, "value": "off", "left_ms": 1_800_000},
-            {"name": "ttft_limit_ms", "model": "m1", "value": "2500", "left_ms": null},
+            {"name": "load_rate_limit", "model": null, "value": "off", "left_ms": 1_800_000, "then": null},
+            {"name": "ttft_limit_ms", "model": "m1", "value": "2500", "left_ms": null, "then": null},
         ]})
     );
     let reset = run_at(&at, "toggle chat ttft_limit_ms reset --model m1 -o json").await.json();
@@ -99,7 +99,7 @@ quiet  -          1/1       0/32        0         0
         let json = run_at(&at, line).await.json();
         assert_eq!(
             json["routes"][0]["toggles"][0],
-            json!({"name": "load_rate_limit", "model": null, "value": "off", "left_ms": 1_440_000})
+            json!({"name": "load_rate_limit", "model": null, "value": "off", "left_ms": 1_440_000, "then": null})
         );
         assert_eq!(json["routes"][1]["toggles"], json!([]));
     }
@@ -119,7 +119,7 @@ fast   load_rate_limit  -      off    30m
     assert_eq!((set.code(), set.stdout.as_str()), (0, table));
     assert_eq!(run_at(&at, "toggle").await.stdout, table);
     run_at(&at, "toggle chat load_rate_limit reset").await;
-    let toggle = json!({"name": "load_rate_limit", "model": null, "value": "off", "left_ms": 1_800_000});
+    let toggle = json!({"name": "load_rate_limit", "model": null, "value": "off", "left_ms": 1_800_000, "then": null});
     assert_eq!(
         run_at(&at, "toggle -o json").await.json(),
         json!({"routes": [
@@ -164,4 +164,22 @@ last   ttft    -      off    until reset
     assert!(bad.error().contains("load_rate_limit"), "{}", bad.error());
     let none = Fake::start().await.1.to_string();
     assert_eq!(run_at(&none, "toggle --all ttft off").await.stdout, "no routes\n");
+}
+
+#[tokio::test]
+async fn what_holds_after_a_time_is_told() {
+    let (_fake, at) = with_chat().await;
+    run_at(&at, "toggle chat reject_rules on").await;
+    let set = run_at(&at, "toggle chat reject_rules off --for 9m").await;
+    let table = "\
+TOGGLE        MODEL  VALUE  LEFT
+reject_rules  -      off    9m, then on
+";
+    assert_eq!(set.stdout, table);
+    assert_eq!(run_at(&at, "toggle chat -o json").await.json()["toggles"][0]["then"], "on");
+    let status = run_at(&at, "status").await.stdout;
+    assert!(status.contains("\n  toggled: reject_rules off, 9m left, then on\n"), "{status}");
+    run_at(&at, "toggle chat reject_rules off").await;
+    let set = run_at(&at, "toggle chat ttft_limit_ms 100 --for 30m").await.stdout;
+    assert!(set.contains("off    until reset\n") && set.contains("100    30m\n"), "the control: {set}");
 }

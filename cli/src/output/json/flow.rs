@@ -17,12 +17,14 @@ pub(crate) struct ToggleView {
     pub(crate) value: String,
     /// Until it undoes itself; null for never.
     pub(crate) left_ms: Option<u64>,
+    /// What holds again after that; null for what the route's options say.
+    pub(crate) then: Option<String>,
 }
 
 impl From<v1::ToggleState> for ToggleView {
     fn from(state: v1::ToggleState) -> Self {
-        let v1::ToggleState { name, model, value, left_ms } = state;
-        Self { name, model: some(model), value, left_ms: (left_ms != 0).then_some(left_ms) }
+        let v1::ToggleState { name, model, value, left_ms, then } = state;
+        Self { name, model: some(model), value, left_ms: (left_ms != 0).then_some(left_ms), then: some(then) }
     }
 }
 
@@ -129,11 +131,13 @@ pub(crate) struct Explanation {
     pub(crate) session: Option<String>,
     pub(crate) gates: Vec<GateView>,
     pub(crate) candidates: Vec<CandidateView>,
+    /// Reject rules in force. They are asked before every gate; what they say of a body is not known here.
+    pub(crate) rules: u32,
 }
 
 impl From<v1::ExplainReply> for Explanation {
     fn from(reply: v1::ExplainReply) -> Self {
-        let v1::ExplainReply { outcome, backend, mode, refused_by, waits, session, gates, candidates } = reply;
+        let v1::ExplainReply { outcome, backend, mode, refused_by, waits, session, gates, candidates, rules } = reply;
         Self {
             outcome,
             backend: some(backend),
@@ -143,6 +147,7 @@ impl From<v1::ExplainReply> for Explanation {
             session: some(session),
             gates: gates.into_iter().map(Into::into).collect(),
             candidates: candidates.into_iter().map(Into::into).collect(),
+            rules,
         }
     }
 }

@@ -1,14 +1,21 @@
 //! `rules test`.
 
-use router_policy::reject::{Explanation, NodeResult, Test};
+use router_policy::option::Value;
+use router_policy::reject::{Explanation, NodeResult, Rule, Test};
+use router_policy::route::validate::parse_stored_option;
 use serde::Serialize;
+use serde_json::Value as Json;
 
-use super::RouteView;
+use super::{OptionView, RouteView};
+use crate::output::table::count;
 
 /// The option with the rules, and the switch of the same name.
 pub(crate) const RULES: &str = "reject_rules";
 /// The option that says whether they are in force without the switch.
 pub(crate) const IS_ON: &str = "reject_rules_default_enabled";
+
+/// Rules that a table names.
+const NAMED: usize = 5;
 
 /// Characters of a value that are shown, of the body's and of the rule's.
 const SHOWN: usize = 40;
@@ -98,20 +105,41 @@ impl From<&NodeResult<'_>> for NodeView {
 
 /// What there is to be said of a route's rules: that they are set and have no effect.
 pub(super) fn off_note(route: &RouteView) -> Option<String> {
-    let switched = route.toggles.iter().find(|toggle| toggle.name == RULES).map(|toggle| toggle.value == "on");
-    let is_on = switched.unwrap_or_else(|| route.option(IS_ON) == Some("true"));
+    let toggle = route.toggles.iter().find(|toggle| toggle.name == RULES);
+    let is_on = toggle.map_or_else(|| route.option(IS_ON) == Some("true"), |toggle| toggle.value == "on");
     if is_on || matches!(route.option(RULES), None | Some("none")) {
         return None;
     }
     let name = &route.name;
-    Some(if switched.is_some() {
-        format!("{RULES} of route {name} are switched off until `routerctl toggle {name} {RULES} reset`")
-    } else {
-        format!(
+    Some(match toggle {
+        Some(toggle) if toggle.left_ms.is_some() => {
+            format!(
+                "{RULES} of route {name} are switched off for a time, or until `routerctl toggle {name} {RULES} reset`"
+            )
+        }
+        Some(_) => format!("{RULES} of route {name} are switched off until `routerctl toggle {name} {RULES} reset`"),
+        None => format!(
             "{RULES} of route {name} are set but off: turn them on with `routerctl toggle {name} {RULES} on` or the option \
              {IS_ON}"
-        )
+        ),
     })
+}
+
+/// Rules as a table says them: how many, and their names. `None` for another option, and for no rules.
+pub(crate) fn rules_in_short(option: &OptionView) -> Option<String> {
+    if option.name != RULES {
+        return None;
+    }
+    let (_, Value::RejectRules(list)) = parse_stored_option(RULES, &Json::from(option.value.as_str()))? else {
+        return None;
+    };
+    let names: Vec<&str> = list.rules().iter().map(Rule::name).collect();
+    let listed = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => None,
+        all @ 1..=NAMED => Some(format!("{}: {listed}", count(all as u64, "rule"))),
+        all => Some(format!("{all} rules: {listed} and {} more", all - NAMED)),
+    }
 }
 
 /// The start of a text on one line, without what a terminal would obey.

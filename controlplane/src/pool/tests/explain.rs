@@ -270,3 +270,16 @@ async fn one_of_several_sessions_that_begin_alike_is_told_of() {
     assert_eq!(told("b1b"), "bound to gpu-1 (10.0.0.1:8000)");
     assert!(told("c").starts_with("no session that begins so"));
 }
+
+#[tokio::test]
+async fn rules_are_told_only_while_they_are_in_force() {
+    let rules = json!([{"field": "x", "op": "exists"}, {"field": "y", "op": "exists"}]);
+    let bench = bench(json!({"reject_rules": rules}), gpus()).await;
+    assert_eq!(bench.outlook(Asked::default()).rules, 0, "off by the option");
+    let mut on = Toggles::default();
+    let key = ToggleKey::parse("reject_rules", "").unwrap();
+    on.set(Toggle { key, value: ToggleValue::On(true), until: None });
+    bench.pool.set_toggles(on);
+    let told = bench.outlook(Asked::default());
+    assert_eq!((told.rules, told.refused_by.as_str()), (2, ""));
+}

@@ -53,3 +53,25 @@ async fn a_toggle_for_ever_stays() {
         bench.granted().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_its_time_what_was_set_before_holds_again_and_replicas_hear_of_it() {
+    let bench = Bench::new(1, json!({})).await;
+    let clock = bench.pool.context.clock;
+    let until = UnixMs(clock.unix_ms(clock.now()) + 60_000);
+    let mut toggles = set("reject_rules", "on", None);
+    let key = ToggleKey::parse("reject_rules", "").unwrap();
+    let value = key.parse_value("off").unwrap();
+    toggles.set(Toggle { key, value, until: Some(until) });
+    bench.pool.set_toggles(toggles);
+    let told = || bench.pool.message().switches["reject_rules"].clone();
+    tokio::time::advance(Duration::from_millis(59_999)).await;
+    bench.pool.tick();
+    assert_eq!((told().as_str(), bench.pool.toggle_states()[0].then.as_str()), ("off", "on"));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    bench.pool.take_dirty();
+    bench.pool.tick();
+    assert!(bench.pool.take_dirty(), "replicas hear of it");
+    let state = &bench.pool.toggle_states()[0];
+    assert_eq!((told().as_str(), state.left_ms, state.then.as_str()), ("on", 0, ""));
+}

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::followed::{Place, Still, on_both_databases};
 use super::*;
 use crate::error::AdminError;
-use crate::fleet::ToggleChange;
+use crate::fleet::{BODY_LOG_BY, ToggleChange};
 use crate::store::ToggleRow;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -157,11 +157,15 @@ async fn notes_say_what_makes_a_toggle_idle(place: Place) {
         note(on("chat", "reject_rules", "on")).await,
         "the route has no rules (option reject_rules): nobody is refused"
     );
-    assert_eq!(note(on("chat", "reject_rules", "off")).await, "reject_rules is already off by the route's option");
-    let with_collector = "bodies are captured on replicas that have a collector (--bodylog-host)";
+    // It says so only where nothing changes.
+    let off_for_a_while = ToggleChange { ttl: DAY, ..on("chat", "reject_rules", "off") };
+    assert_eq!(note(off_for_a_while).await, "", "it was on by a toggle");
+    assert_eq!(note(off_for_a_while).await, "reject_rules is already off by the route's option");
+    let with_collector = BODY_LOG_BY;
     let by_option = "bodylog is already on by the route's option";
     assert_eq!(note(on("chat", "bodylog", "on")).await, format!("{by_option}; {with_collector}"));
-    assert_eq!(note(on("chat", "bodylog_pct", "0")).await, "");
+    assert_eq!(note(on("chat", "bodylog_pct", "50")).await, "");
+    assert_eq!(note(on("chat", "bodylog_pct", "0")).await, "of 100 requests 0 are captured");
     assert_eq!(
         note(on("chat", "bodylog", "on")).await,
         format!("{by_option}; {with_collector}; of 100 requests 0 are: bodylog_pct or bodylog_default_pct says so")
@@ -200,6 +204,48 @@ async fn rows_whose_time_is_over_go(place: Place) {
     second.kill().await;
 }
 
+async fn after_its_time_what_was_set_before_holds_again(place: Place) {
+    let first = routed(&place).await;
+    let set = async |still: &Still, change: ToggleChange<'_>| still.fleet.set_toggle(change).await.unwrap().0;
+    let short = |change| ToggleChange { ttl: Duration::from_millis(50), ..change };
+    let day = |change| ToggleChange { ttl: DAY, ..change };
+    set(&first, on("chat", "reject_rules", "on")).await;
+    set(&first, day(on("chat", "reject_rules", "off"))).await;
+    set(&first, on("chat", "ttft_limit_ms", "900")).await;
+    let states = set(&first, short(on("chat", "ttft_limit_ms", "100"))).await;
+    assert_eq!(
+        (told(&states), states[1].then.as_str()),
+        (vec!["reject_rules=off".into(), "ttft_limit_ms=100".into()], "900")
+    );
+    first.kill().await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+
+    let second = place.start_following(None).await;
+    let states = async || second.fleet.pool("chat").unwrap().toggle_states();
+    let now = states().await;
+    assert_eq!(told(&now), ["reject_rules=off", "ttft_limit_ms=900"]);
+    assert_eq!((now[0].then.as_str(), now[1].then.as_str(), now[1].left_ms), ("on", "", 0));
+    second.fleet.forget_expired_toggles().await;
+    assert_eq!(rows(&second).await, ["chat reject_rules  off", "chat ttft_limit_ms  900"]);
+    assert_eq!(second.fleet.timed_toggles(), 1);
+    // For another time: what was set until undone is still beneath, once more over a restart.
+    set(&second, short(on("chat", "reject_rules", "off"))).await;
+    second.kill().await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    let third = place.start_following(None).await;
+    assert_eq!(told(&third.fleet.pool("chat").unwrap().toggle_states()), ["reject_rules=on", "ttft_limit_ms=900"]);
+    assert_eq!(third.fleet.pool("chat").unwrap().message().switches["reject_rules"], "on");
+    // One that is set until undone replaces both, and a reset undoes both.
+    set(&third, day(on("chat", "reject_rules", "off"))).await;
+    let states = set(&third, on("chat", "reject_rules", "off")).await;
+    assert_eq!((states[0].left_ms, states[0].then.as_str(), third.fleet.timed_toggles()), (0, "", 0));
+    set(&third, day(on("chat", "reject_rules", "on"))).await;
+    let reset = ToggleChange { is_reset: true, ..on("chat", "reject_rules", "") };
+    assert_eq!(told(&set(&third, reset).await), ["ttft_limit_ms=900"]);
+    assert_eq!(rows(&third).await, ["chat ttft_limit_ms  900"]);
+    third.kill().await;
+}
+
 async fn rows_that_mean_nothing_are_passed_over(place: Place) {
     let first = routed(&place).await;
     let row = |name: &str, value: &str| ToggleRow {
@@ -208,11 +254,15 @@ async fn rows_that_mean_nothing_are_passed_over(place: Place) {
         model: String::new(),
         value: value.to_owned(),
         until_unix_ms: None,
+        standing: None,
     };
-    first.fleet.store.save_toggles(&[row("of_tomorrow", "1"), row("tps", "off"), row("ttft", "2")], &[]).await.unwrap();
+    let over =
+        |row: ToggleRow| ToggleRow { until_unix_ms: Some(i64::MAX.unsigned_abs()), standing: Some("on".into()), ..row };
+    let rows = [row("of_tomorrow", "1"), row("tps", "off"), row("ttft", "2"), over(row("bodylog", "maybe"))];
+    first.fleet.store.save_toggles(&rows, &[]).await.unwrap();
     first.kill().await;
     let second = place.start_following(None).await;
-    assert_eq!(told(&second.fleet.pool("chat").unwrap().toggle_states()), ["tps=off"]);
+    assert_eq!(told(&second.fleet.pool("chat").unwrap().toggle_states()), ["tps=off", "bodylog=on"]);
     second.kill().await;
 }
 
@@ -221,6 +271,7 @@ on_both_databases![
     bad_toggles_are_named_and_change_nothing,
     notes_say_what_makes_a_toggle_idle,
     rows_whose_time_is_over_go,
+    after_its_time_what_was_set_before_holds_again,
     rows_that_mean_nothing_are_passed_over,
 ];
 

@@ -66,7 +66,8 @@ fn payload(name: &str, state: &str) -> PayloadCountsRow {
 }
 
 fn toggle(on: &str, name: &str, model: &str, value: &str, until_unix_ms: Option<u64>) -> ToggleRow {
-    ToggleRow { route: route(on), name: name.into(), model: model.into(), value: value.into(), until_unix_ms }
+    let (name, model, value) = (name.into(), model.into(), value.into());
+    ToggleRow { route: route(on), name, model, value, until_unix_ms, standing: None }
 }
 
 /// A bit of everything, with the extremes of each column.
@@ -96,7 +97,10 @@ fn everything() -> Stored {
         toggles: vec![
             toggle("chat", "load_rate_limit", "", "off", None),
             toggle("embed", "ttft_limit_ms", "", "12.5", Some(i64::MAX.unsigned_abs())),
-            toggle("embed", "ttft_limit_ms", "an \"ü\" model", "7", Some(1)),
+            ToggleRow {
+                standing: Some("9.25".into()),
+                ..toggle("embed", "ttft_limit_ms", "an \"ü\" model", "7", Some(1))
+            },
         ],
         keys: vec![key("k1", "alice's \"laptop\"", 1), key("k2", "bob", 2)],
         replicas: vec![replica("r1"), replica("r2")],
@@ -180,7 +184,8 @@ pub(super) async fn the_last_row_of_a_pool_a_payload_and_a_toggle_counts(install
     store.save_routes(&[route_row("chat")], &[]).await.unwrap();
     store.save_flows(&[flow("chat", "m", "1"), flow("chat", "", "2"), flow("chat", "m", "3")]).await.unwrap();
     store.save_payload_counts(&[payload("chat", "1"), payload("chat", "2")]).await.unwrap();
-    let (early, late) = (toggle("chat", "ttft", "", "on", Some(9)), toggle("chat", "ttft", "", "off", None));
+    let early = ToggleRow { standing: Some("off".into()), ..toggle("chat", "ttft", "", "on", Some(9)) };
+    let late = toggle("chat", "ttft", "", "off", None);
     let of_model = toggle("chat", "tps_limit_tps", "m", "5", None);
     store.save_toggles(&[early.clone(), of_model.clone(), late.clone()], &[]).await.unwrap();
     let stored = load(&*store).await;

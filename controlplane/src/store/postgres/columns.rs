@@ -128,5 +128,6 @@ pub(super) fn toggle_rows<'q>(query: Step<'q>, rows: &[&ToggleRow]) -> Result<St
     let models: Vec<_> = rows.iter().map(|row| row.model.clone()).collect();
     let values: Vec<_> = rows.iter().map(|row| row.value.clone()).collect();
     let until = rows.iter().map(|row| row.until_unix_ms.map(to_i64).transpose()).collect::<Result<Vec<_>, _>>()?;
-    Ok(query.bind(routes).bind(names).bind(models).bind(values).bind(until))
+    let standing: Vec<_> = rows.iter().map(|row| row.standing.clone()).collect();
+    Ok(query.bind(routes).bind(names).bind(models).bind(values).bind(until).bind(standing))
 }

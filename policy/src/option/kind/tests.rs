@@ -132,3 +132,28 @@ fn limits_5_4_a_bad_list_is_refused_whole_and_says_where() {
     assert!(metrics(json!([{"metric": "avg", "limit": 1}])).contains("unknown field"));
     assert!(problem(Kind::Turns, json!([{"min_turn": 2, "share": 1, "tol": 1}])).contains("the first row has 1"));
 }
+
+#[test]
+fn days_are_read_and_printed_as_hours() {
+    let day = Duration::from_secs(86_400);
+    assert_eq!((parse_duration("1d"), parse_duration("0.5d")), (Some(day), Some(day / 2)));
+    assert_eq!(print_duration(parse_duration("2d").unwrap()), "48h", "one value, one form");
+    for none in ["1w", "d", "1dd", "1 day"] {
+        assert_eq!(parse_duration(none), None, "{none}");
+    }
+    let kind = Kind::Duration { min: day, max: 3 * day, optional: false };
+    assert_eq!(kind.parse_json(&json!("3d")), Ok(Value::Duration(3 * day)));
+    assert!(kind.parse_text("4d").unwrap_err().to_string().contains("allowed: 24h..=72h (units ms, s, m, h, d)"));
+}
+
+#[test]
+fn an_unknown_word_is_told_with_those_that_are() {
+    let kind = Kind::Word(&["none", "vllm_format"]);
+    assert_eq!(kind.parse_json(&json!("vllm_format")), Ok(Value::Word("vllm_format")));
+    let expected = "one of none, vllm_format expected, got 'vllm-format'";
+    assert_eq!(kind.parse_json(&json!("vllm-format")).unwrap_err().to_string(), expected);
+    assert_eq!(kind.parse_text("vllm-format").unwrap_err().to_string(), expected);
+    let list = kind.parse_json(&json!(["none"])).unwrap_err().to_string();
+    assert_eq!(list, "one of none, vllm_format expected, got list");
+    assert!(kind.parse_json(&json!(7)).unwrap_err().to_string().ends_with("got number '7'"));
+}

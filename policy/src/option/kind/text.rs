@@ -86,7 +86,7 @@ pub(super) fn split_unit(text: &str) -> Option<(f64, &str)> {
     Some((number.parse().ok()?, unit.trim()))
 }
 
-/// `5s`, `300ms`, `1.5h`, `90` (seconds).
+/// `5s`, `300ms`, `1.5h`, `2d` (of 24 hours), `90` (seconds).
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, unit) = split_unit(text)?;
     let seconds = match unit {
@@ -94,12 +94,13 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
         "s" | "" => number,
         "m" => number * 60.0,
         "h" => number * 3600.0,
+        "d" => number * 86_400.0,
         _ => return None,
     };
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// The shortest form that [`parse_duration`] reads back as the same milliseconds.
+/// The form without days that [`parse_duration`] reads back as the same milliseconds.
 pub fn print_duration(span: Duration) -> String {
     let ms = span.as_millis();
     match ms {

@@ -136,3 +136,56 @@ fn lists_and_sets_are_equal_by_what_they_say() {
     assert_ne!(ready("a", MatchSyntax::Lua), ready("a", MatchSyntax::Regex));
     assert_ne!(ready("a", MatchSyntax::Lua), ready("b", MatchSyntax::Lua));
 }
+
+#[test]
+fn fields_that_are_most_likely_slips_are_doubted() {
+    let doubt = |field: &str| {
+        let rules = RuleList::parse(&json!([{"field": "x", "op": "exists"},
+            {"all": [{"field": "y", "op": "exists"}, {"any": [{"field": field, "op": "exists"}]}]}]));
+        let doubts: Vec<String> = rules.unwrap().doubts().iter().map(ToString::to_string).collect();
+        assert!(doubts.len() <= 1, "{doubts:?}");
+        doubts.into_iter().next()
+    };
+    for (field, measure) in [
+        ("inputchars", "input_chars"),
+        ("inputChars", "input_chars"),
+        ("input_char", "input_chars"),
+        ("input_cahrs", "input_chars"),
+        ("input-bytes", "input_bytes"),
+        ("message_count", "messages_count"),
+        ("messages.count", "messages_count"),
+        ("tool_count", "tools_count"),
+    ] {
+        let told =
+            format!("[1].all[1].any[0].field: a name of the body, and not the measure {measure}: is that meant?");
+        assert_eq!(doubt(field), Some(told), "{field}");
+    }
+    for place in ["messages.0.role", "messages[0].role", "tools[12]", "0"] {
+        assert!(doubt(place).is_some_and(|told| told.contains("not into lists")), "{place}");
+    }
+    // The control: measures, and names that requests really have.
+    for known in [
+        "input_chars",
+        "input_bytes",
+        "messages_count",
+        "tools_count",
+        "model",
+        "messages",
+        "tools",
+        "input",
+        "tool_choice",
+        "metadata.user_id",
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+        "stream_options.include_usage",
+        "top_logprobs",
+        "reasoning.effort",
+        "metadata.v2",
+        "a[b]",
+        "[]",
+    ] {
+        assert_eq!(doubt(known), None, "{known}");
+    }
+    assert_eq!(doubt(&"ü".repeat(250)), None);
+}

@@ -16,6 +16,15 @@ pub(super) fn check(path: &str, route: &RouteSpec, complaints: &mut Complaints) 
     }
 }
 
+/// What is odd about a route's rules and no mistake for sure, as complaints are told: with the place in the document.
+pub fn doubts(route: &RouteSpec) -> Complaints {
+    let mut doubts = Complaints::default();
+    if let Some(Value::RejectRules(rules)) = route.set.get(OPTION) {
+        add(&format!("routes.{}", route.name), rules.doubts(), &mut doubts);
+    }
+    doubts
+}
+
 /// Takes such rules out of a stored route, and complains.
 pub(super) fn keep_valid(path: &str, route: &mut RouteSpec, complaints: &mut Complaints) {
     let syntax = syntax(route);

@@ -242,3 +242,25 @@ fn one_option_s_complaints_have_their_place() {
     assert!(value.to_string().contains("rule2"), "{value}");
     assert!(parse_stored_option("max_waiting", &json!("x")).is_none());
 }
+
+#[test]
+fn rules_print_back_as_rules() {
+    let rules = json!([{"name": "big", "field": "input_chars", "op": "gt", "value": 5, "status": 413},
+        {"any": [{"field": "model", "op": "in", "value": ["a", null]}, {"field": "x", "op": "absent"}]}]);
+    // As text is how a command line gives them.
+    for written in [rules.clone(), json!(rules.to_string())] {
+        let routes = parse_document(&ruled(&written, &json!({}))).unwrap();
+        let printed = document_json(&routes);
+        assert_eq!(printed["routes"][0]["options"]["reject_rules"], rules);
+        assert_eq!(parse_document(&printed).unwrap(), routes);
+    }
+    let none = parse_document(&ruled(&json!([]), &json!({}))).unwrap();
+    assert_eq!(document_json(&none)["routes"][0]["options"]["reject_rules"], "none");
+}
+
+#[test]
+fn doubts_name_their_place_in_the_document() {
+    let routes = parse_document(&ruled(&json!([{"field": "inputchars", "op": "exists"}]), &json!({}))).unwrap();
+    let told = doubts(&routes[0]).to_string();
+    assert!(told.starts_with("routes.chat.options.reject_rules[0].field: a name of the body"), "{told}");
+}

@@ -112,6 +112,14 @@ async fn switches_say_by_whose_word_they_stand() {
     );
     let off = get(&still, "_rate_limit_toggle?on=0&ttl=60").await;
     assert_eq!((&off["enabled"], &off["source"], off["until_ms"].is_u64()), (&json!(false), &json!("runtime"), true));
+    assert_eq!(off["then"], true, "what the option says");
+    get(&still, "_rate_limit_toggle?on=0").await;
+    let timed = get(&still, "_rate_limit_toggle?on=0&ttl=60").await;
+    assert_eq!((&timed["until_ms"].is_u64(), &timed["then"]), (&true, &json!(false)), "what was set before");
+    get(&still, "_ttft_limit?ms=900&ttl=0").await;
+    let limit = get(&still, "_ttft_limit?ms=100").await;
+    assert_eq!((&limit["limit_override_ms"], &limit["override_then_ms"]), (&json!(100.0), &json!(900.0)));
+    get(&still, "_ttft_limit?ms=0").await;
     let mut client = Client::new();
     for _ in 0..6 {
         client.granted(&still, Asked::default()).await;

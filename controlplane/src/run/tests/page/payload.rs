@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::super::followed::on_both_databases;
 use super::*;
+use crate::fleet::BODY_LOG_BY;
 
 async fn still_with_rules(place: &Place) -> Still {
     let rules = json!([
@@ -122,11 +123,20 @@ async fn a_toggle_sets_what_replicas_are_told_and_says_what_it_changed(place: Pl
         (&json!({"enabled": true}), &json!(true), &json!("runtime"))
     );
     assert_eq!((set.get("until_ms"), set.get("note")), (None, None));
-    let set = get(&first, "_bodylog_toggle?on=0&pct=12.5&ttl=60").await;
-    assert_eq!(set["changes"], json!({"enabled": false, "sample_pct": 12.5}));
-    assert_eq!((&set["enabled"], &set["sample_pct"]), (&json!(false), &json!(12.5)));
+    let set = get(&first, "_bodylog_toggle?on=0&pct=12&ttl=60").await;
+    assert_eq!(set["changes"], json!({"enabled": false, "sample_pct": 12}));
+    assert_eq!((&set["enabled"], &set["sample_pct"]), (&json!(false), &json!(12)));
     assert!(set["until_ms"].as_u64().is_some(), "{set}");
-    assert!(set["note"].as_str().unwrap().starts_with("bodylog is off: nothing is captured; "), "{set}");
+    assert_eq!((&set["then"], &set["note"]), (&json!(true), &json!(BODY_LOG_BY)), "the option says on");
+    for (query, note) in [
+        ("on=1", format!("bodylog is already on by the route's option; {BODY_LOG_BY}")),
+        ("on=1&pct=5", format!("bodylog is already on by the route's option; {BODY_LOG_BY}")),
+        ("pct=0", format!("of 100 requests 0 are captured; {BODY_LOG_BY}")),
+    ] {
+        get(&first, "_bodylog_toggle?on=1").await;
+        assert_eq!(get(&first, &format!("_bodylog_toggle?{query}")).await["note"], note, "{query}");
+    }
+    get(&first, "_bodylog_toggle?on=0&pct=12&ttl=60").await;
     for page in ["_kimi_normalize", "_include_usage", "_system_hoist", "_reject_rules"] {
         let set = get(&first, &format!("{page}_toggle?on=1")).await;
         assert_eq!((&set["enabled"], &set["changes"]), (&json!(true), &json!({"enabled": true})), "{page}");
@@ -134,7 +144,7 @@ async fn a_toggle_sets_what_replicas_are_told_and_says_what_it_changed(place: Pl
     let expected = [
         ("cch_strip", "on"),
         ("bodylog", "off"),
-        ("bodylog_pct", "12.5"),
+        ("bodylog_pct", "12"),
         ("kimi_normalize", "on"),
         ("include_usage", "on"),
         ("system_hoist", "on"),
