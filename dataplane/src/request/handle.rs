@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use router_policy::body::transform::Changes;
 use router_policy::header::context_window;
 use router_policy::payload_count::PayloadCount;
+use router_policy::session::extract::Api;
 use tokio::sync::Semaphore;
 
 use self::attempts::Answer;
@@ -217,7 +218,8 @@ impl Exchange<'_> {
         let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
         let key_id = key_id.as_deref().unwrap_or_default();
         let turn = session::turn_of(&route, &head.headers);
-        let reader = session::Reader { route: &route, snapshot: &snapshot, key_id, turn: turn.as_ref() };
+        let api = Api::of_path(parsed.inner);
+        let reader = session::Reader { route: &route, snapshot: &snapshot, key_id, turn: turn.as_ref(), api };
         let context_window = context_window(&head.headers);
         let wanted = models::Wanted::of(&head.method, parsed.inner, route.models.is_some());
         if let Some(log) = self.proxy.body_log.as_ref().filter(|_| wanted.is_none()) {

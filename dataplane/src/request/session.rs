@@ -10,6 +10,7 @@ use router_policy::flow::{TurnHeader, parse_turn_header};
 use router_policy::header::SESSION_TURN;
 use router_policy::ids::Fingerprint;
 use router_policy::option::Affinity;
+use router_policy::session::extract::Api;
 use router_policy::session::{Found, hash};
 use serde_json::value::RawValue;
 
@@ -62,6 +63,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) key_id: &'a str,
     pub(crate) turn: Option<&'a TurnHeader>,
+    pub(crate) api: Api,
 }
 
 impl Reader<'_> {
@@ -83,7 +85,7 @@ impl Reader<'_> {
         let given = self
             .turn
             .map(|turn| Found { id: Cow::Borrowed(turn.session_id.as_bytes()), source: "header.x-phanrouter-session" });
-        let search = self.route.options.session_sources.search_with(headers, peek.as_ref(), given);
+        let search = self.route.options.session_sources.search_with(headers, peek.as_ref(), given, self.api);
         let model = peek.and_then(|peek| peek.model_name()).unwrap_or_default();
         let model = model_name(model);
         let id = search.found.as_ref().map(|found| found.id.as_ref());
@@ -167,7 +169,7 @@ mod tests {
     fn malformed_json_has_no_body_session_but_keeps_the_header_s() {
         let snapshot = snapshot();
         let route = snapshot.route("r").unwrap();
-        let reader = Reader { route, snapshot: &snapshot, key_id: "", turn: None };
+        let reader = Reader { route, snapshot: &snapshot, key_id: "", turn: None, api: Api::Other };
         let mut headers = HeaderMap::new();
         let broken = br#"{"user": "u", "#;
         assert!(reader.identify(&headers, broken).session.is_none());

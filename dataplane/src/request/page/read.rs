@@ -10,6 +10,7 @@ use http_body_util::Full;
 use md5::{Digest, Md5};
 use router_policy::body::transform::Changes;
 use router_policy::payload_count::PayloadCount;
+use router_policy::session::extract::Api;
 use serde_json::{Value as Json, json};
 
 use super::{Page, key_of, refuse};
@@ -70,11 +71,11 @@ impl Inspected {
         let sent = Intake::new(body, limit, proxy.config.body_timeout).finish().await.map_err(fail)?;
         let key_id = key_of(proxy, route, snapshot, &head.headers);
         let turn = session::turn_of(route, &head.headers);
-        let reader = session::Reader { route, snapshot, key_id: &key_id, turn: turn.as_ref() };
+        let path = query.get("path").map_or(PATH, String::as_str);
+        let reader = session::Reader { route, snapshot, key_id: &key_id, turn: turn.as_ref(), api: Api::of_path(path) };
         let (mut identity, mut session_id) = reader.identify_and_tell(&head.headers, &sent);
         let (mut edited, mut changes) = (None, Changes::default());
         if identity.is_json {
-            let path = query.get("path").map_or(PATH, String::as_str);
             (edited, changes) = payload::edit(route, path, &sent);
             if counting == Counting::Counted {
                 route.metrics.payload.add(PayloadCount::Parsed, 1);
