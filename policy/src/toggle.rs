@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::flow::UnixMs;
-use crate::option::{Kind, Value, find};
+use crate::option::{Kind, RouteOptions, Value, find};
 use crate::route::RouteSpec;
 
 pub mod page;
+mod usage;
 
 /// A switch that may be turned on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,7 +89,11 @@ impl Switch {
 
     /// Whether it is on while nobody has set it.
     pub fn by_default(self, spec: &RouteSpec) -> bool {
-        let options = spec.options();
+        self.by_options(&spec.options(), spec.is_by_model())
+    }
+
+    /// The same, for who has the route's options at hand.
+    pub fn by_options(self, options: &RouteOptions, is_by_model: bool) -> bool {
         let payload = &options.payload;
         match self {
             Switch::LoadRateLimit => options.flow.load_rate_limit,
@@ -97,7 +102,7 @@ impl Switch {
             Switch::Ttft | Switch::Tps => true,
             Switch::CchStrip => payload.cch_strip,
             Switch::KimiNormalize => payload.kimi_normalize,
-            Switch::IncludeUsage => payload.asks_for_usage(&options.flow, spec.is_by_model()),
+            Switch::IncludeUsage => payload.asks_for_usage(&options.flow, is_by_model),
             Switch::SystemHoist => payload.system_hoist,
             Switch::RejectRules => payload.reject_rules_enabled,
             Switch::BodyLog => payload.bodylog,

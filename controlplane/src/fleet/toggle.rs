@@ -225,7 +225,7 @@ fn body_log_note(spec: &RouteSpec, toggles: &Toggles, now: UnixMs) -> String {
 /// What a switch that was just set does not do by itself, or does besides.
 fn switch_note(spec: &RouteSpec, toggles: &Toggles, switch: Switch, is_on: bool, now: UnixMs) -> Option<String> {
     let options = spec.options();
-    let measures_tps = options.flow.tps.is_stated() || options.flow.adaptive_cc;
+    let measures_tps = toggles.measures_tps(&options.flow, now);
     let note = match (switch, is_on) {
         (Switch::Tps, false) if options.flow.adaptive_cc => "without tps the adaptive limit is not in force",
         (Switch::IncludeUsage, false) if measures_tps => {

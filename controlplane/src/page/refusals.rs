@@ -84,8 +84,13 @@ pub(super) fn effective(seen: &RouteSeen, switch: Switch) -> (bool, &'static str
     {
         return (is_on, "runtime", toggle.until.map(|until| until.0));
     }
+    let by_default = switch.by_default(&seen.spec);
+    if switch == Switch::IncludeUsage && seen.toggles.asks_for_usage(&seen.spec, seen.unix) != by_default {
+        // It follows from what else is set.
+        return (!by_default, "runtime", None);
+    }
     let is_set = switch.option().is_some_and(|option| seen.spec.set.contains_key(option));
-    (switch.by_default(&seen.spec), if is_set { "route" } else { "default" }, None)
+    (by_default, if is_set { "route" } else { "default" }, None)
 }
 
 fn add(sum: LoadRefusals, one: LoadRefusals) -> LoadRefusals {

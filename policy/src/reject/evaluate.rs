@@ -134,6 +134,11 @@ impl RuleSet {
         self.syntax
     }
 
+    /// Whether it is a copy of the other, or the other of it.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
         self.inner.rules.is_empty()

@@ -68,7 +68,7 @@ impl PayloadSettings {
     /// Whether streamed completions of the route are asked for their token counts, without a switch.
     pub fn asks_for_usage(&self, flow: &FlowSettings, is_by_model: bool) -> bool {
         match self.include_usage {
-            IncludeUsage::Auto => flow.tps.is_stated() || flow.adaptive_cc,
+            IncludeUsage::Auto => flow.measures_tps(),
             IncludeUsage::ByModel => is_by_model,
             IncludeUsage::On => true,
             IncludeUsage::Off => false,
