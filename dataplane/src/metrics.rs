@@ -4,6 +4,7 @@
 //! Counters are looked up once per route and kept in [`RouteMetrics`]; a request hashes no label set.
 
 mod backend;
+mod passed;
 mod payload;
 mod route;
 
@@ -20,6 +21,8 @@ use prometheus_client::registry::{Registry, Unit};
 use router_policy::ids::RouteName;
 
 pub(crate) use backend::BackendMetrics;
+pub(crate) use passed::Passed;
+use passed::PassedFamilies;
 pub(crate) use payload::PayloadCounts;
 use payload::PayloadFamilies;
 pub(crate) use route::RouteMetrics;
@@ -96,6 +99,7 @@ struct Families {
     cached_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
     payload: PayloadFamilies,
+    passed: PassedFamilies,
 }
 
 /// All metrics of the process.
@@ -136,6 +140,7 @@ impl Metrics {
             cached_tokens: Family::default(),
             completion_tokens: Family::default(),
             payload: PayloadFamilies::default(),
+            passed: PassedFamilies::default(),
         };
         let metrics = Self {
             unrouted: Arc::new(RouteMetrics::new(&families, "-")),
@@ -200,6 +205,7 @@ impl Metrics {
         r.register("cached_tokens", "Of these, served from prefix caches", f.cached_tokens.clone());
         r.register("completion_tokens", "Tokens of answers, as engines counted them", f.completion_tokens.clone());
         f.payload.register(r);
+        f.passed.register(r);
         r.register("requests_in_flight", "Requests that have no whole answer yet", self.in_flight.clone());
         r.register("client_connections", "Open client connections", self.connections.clone());
         r.register("control_plane_link_up", "1 when this replica can acquire leases", self.link_up.clone());

@@ -16,9 +16,9 @@ use router_proto::v1::Mode;
 use tokio::time::Instant;
 
 use super::BodyLog;
-use super::budget::Share;
 use super::capture::Capture;
 use super::meta::Headers;
+use crate::budget::Share;
 use crate::metrics::RouteMetrics;
 use crate::request::tally::CLIENT_LEFT;
 use crate::snapshot::RouteEntry;

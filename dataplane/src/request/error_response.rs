@@ -92,6 +92,10 @@ impl Answer {
                 (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "body_broken");
                 "the request body broke off or is malformed".to_owned()
             }
+            Error::BodyNotJson => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "body_not_json");
+                "the request body is not one JSON object or list in UTF-8".to_owned()
+            }
             Error::NotReady => {
                 return Self::of(&Error::Refused(Refused::by(Gate::ControlPlaneUnavailable)));
             }
@@ -217,6 +221,7 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
         | Error::BodyTooLarge { .. }
         | Error::BodyTimeout
         | Error::BodyBroken
+        | Error::BodyNotJson
         | Error::BackendUnreachable
         | Error::BackendSilent
         | Error::HiddenStatus { .. }

@@ -32,6 +32,7 @@ use super::tally::Tally;
 use super::{auth, body, health, host, models, payload, route, session, upload};
 use crate::bodylog::BodyLog;
 use crate::bodylog::record::{Begun, Record};
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
 use crate::coordinate::{Admission, Ask, Client, Reservation};
@@ -65,6 +66,8 @@ pub(crate) struct Proxy {
     pub(crate) control_plane: Client,
     /// Whose turn it is to have its body read for a page.
     pub(crate) inspections: Semaphore,
+    /// What answers take up that are held to be rewritten.
+    pub(crate) held_answers: Arc<Budget>,
     /// `None`: off.
     pub(crate) body_log: Option<Arc<BodyLog>>,
     /// The traffic listener's address is loopback.
@@ -263,11 +266,14 @@ impl Exchange<'_> {
             route.metrics.payload.add(PayloadCount::Parsed, 1);
         }
         // Whatever its content type says: engines read JSON under any.
-        payload::check_rules(&route, parsed.inner, &body)?;
+        payload::check_rules(&route, &head.method, parsed.inner, &body)?;
         let (edited, changes) =
             if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
         let (identity, body) = match edited {
-            Some(edited) => (self.identify(&reader, &head.headers, &edited), edited),
+            Some(edited) => {
+                headers::forget_digests(&mut head.headers);
+                (self.identify(&reader, &head.headers, &edited), edited)
+            }
             None => (identity, body),
         };
         drop((snapshot, turn));
@@ -294,7 +300,7 @@ impl Exchange<'_> {
             hides_usage: changes.usage_asked && route.options.payload.include_usage_hide,
             is_head: outbound.method == Method::HEAD,
         };
-        answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.name);
+        answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.metrics, &self.proxy.held_answers);
         Ok(Reply::Backend(answer))
     }
 

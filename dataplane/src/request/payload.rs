@@ -2,8 +2,11 @@
 //! §4).
 
 use bytes::Bytes;
+use http::Method;
 use router_policy::body::transform::{Changes, Transforms};
+use router_policy::option::resolved::Unreadable;
 use router_policy::payload_count::PayloadCount;
+use router_policy::toggle::Switch;
 
 use super::error::Error;
 use crate::snapshot::RouteEntry;
@@ -24,12 +27,21 @@ pub(crate) struct Rejected {
 }
 
 /// Asks the route's rules; they see the client's own bytes, and only those that are JSON.
-pub(super) fn check_rules(route: &RouteEntry, path: &str, body: &[u8]) -> Result<(), Error> {
+pub(super) fn check_rules(route: &RouteEntry, method: &Method, path: &str, body: &[u8]) -> Result<(), Error> {
     let payload = &route.options.payload;
     if !route.rejects || NEVER_REFUSED.contains(&path) {
         return Ok(());
     }
-    let Some(verdict) = payload.reject_rules.judge(body) else { return Ok(()) };
+    let verdict = match payload.reject_rules.try_judge(body) {
+        Ok(Some(verdict)) => verdict,
+        Ok(None) => return Ok(()),
+        Err(_) if body.is_empty() => return Ok(()),
+        Err(_) => {
+            route.metrics.passed.body_not_judged();
+            let is_refused = payload.reject_rules_unreadable == Unreadable::Refuse && *method == Method::POST;
+            return if is_refused { Err(Error::BodyNotJson) } else { Ok(()) };
+        }
+    };
     route.metrics.payload.rule_hit(verdict.rule);
     let message = verdict.message.map_or_else(|| format!("request rejected by rule '{}'", verdict.rule), str::to_owned);
     Err(Error::RejectedByRule(Rejected {
@@ -58,9 +70,6 @@ pub(super) fn edit(route: &RouteEntry, path: &str, body: &[u8]) -> (Option<Bytes
         return (None, Changes::default());
     }
     let (edited, changes) = transforms.apply(body);
-    if changes.usage_not_possible {
-        tracing::debug!(route = %route.name, "stream_options is no object: token counts can't be asked for");
-    }
     (edited.map(Bytes::from), changes)
 }
 
@@ -76,6 +85,20 @@ pub(super) fn count(route: &RouteEntry, changes: &Changes) {
     ] {
         if more > 0 {
             counts.add(count, more);
+        }
+    }
+    const TOO_LONG: &str = "with it the body would more than double its length";
+    for (is_skipped, transform, why) in [
+        (
+            changes.usage_not_possible,
+            Switch::IncludeUsage,
+            "stream_options is no object: token counts can't be asked for",
+        ),
+        (changes.kimi_too_long, Switch::KimiNormalize, TOO_LONG),
+        (changes.hoist_too_long, Switch::SystemHoist, TOO_LONG),
+    ] {
+        if is_skipped {
+            route.metrics.passed.transform(transform, why);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
-use router_policy::body::peek::Peek;
+use router_policy::body::peek::{Peek, without_bom};
 use router_policy::flow::{TurnHeader, parse_turn_header};
 use router_policy::header::SESSION_TURN;
 use router_policy::ids::Fingerprint;
@@ -78,6 +78,7 @@ impl Reader<'_> {
     }
 
     fn read<T>(&self, headers: &HeaderMap, body: &[u8], see: impl FnOnce(&[u8]) -> T) -> (Identity, Option<T>) {
+        let body = without_bom(body);
         let first = if is_named_json(headers) { body.trim_ascii_start().first() } else { None };
         let peek = (first == Some(&b'{')).then(|| Peek::read(body)).flatten();
         // A list is JSON without fields (payloads.md §2.2).
@@ -177,7 +178,9 @@ mod tests {
         let identity = reader.identify(&headers, whole);
         assert_eq!(identity.session.unwrap().source, "body.user");
         assert_eq!((identity.model.as_str(), identity.stream, identity.is_json), ("m", true, true));
-        for (body, is_json) in [(" [1, {}]", true), ("[1", false), ("1", false), ("", false), ("{} {}", false)] {
+        for (body, is_json) in
+            [(" [1, {}]", true), ("\u{feff}[]", true), ("[1", false), ("1", false), ("", false), ("{} {}", false)]
+        {
             assert_eq!(reader.identify(&headers, body.as_bytes()).is_json, is_json, "{body}");
         }
         let huge = format!(r#"{{"model": "{}"}}"#, "m".repeat(5 << 20));

@@ -24,6 +24,9 @@ use crate::snapshot::{RouteEntry, Snapshot};
 /// What the request is read as; `path` in the query says otherwise.
 const PATH: &str = "/v1/chat/completions";
 
+/// The most of a body that is told back, in bytes.
+const SHOWN_MAX: usize = 1 << 20;
+
 /// What there is to say of it.
 pub(super) struct Inspected {
     /// What its backend would be asked for.
@@ -121,7 +124,14 @@ impl Inspected {
         if let Some(fields) = page.as_object_mut() {
             let text = |bytes: &[u8]| Json::from(String::from_utf8_lossy(bytes));
             fields.extend(self.session_id.as_deref().map(|id| ("session_id".to_owned(), text(id))));
-            fields.extend(is_full.then(|| ("body_after".to_owned(), text(after))));
+            if is_full {
+                let shown = after.get(..SHOWN_MAX).unwrap_or(after);
+                fields.insert("body_after".to_owned(), text(shown));
+                if shown.len() < after.len() {
+                    let note = format!("body_after is the first {SHOWN_MAX} bytes of {}", after.len());
+                    fields.insert("note".to_owned(), Json::from(note));
+                }
+            }
         }
         page
     }
@@ -164,6 +174,12 @@ mod tests {
                 "body_md5": "0cc175b9c0f1b6a831c399e269772661", "bodylog_len": 3, "bodylog_md5": ABC,
                 "bodylog_differs": true, "session_id": "s\u{fffd}", "body_after": "a"})
         );
+        let long = "x".repeat(SHOWN_MAX + 1).leak();
+        let told = trial(Some(long), None, true);
+        assert_eq!(told["body_after"].as_str().unwrap().len(), SHOWN_MAX);
+        assert_eq!(told["note"], "body_after is the first 1048576 bytes of 1048577");
+        let whole = trial(Some(&long[1..]), None, true);
+        assert_eq!((whole["body_after"].as_str().unwrap().len(), whole.get("note")), (SHOWN_MAX, None));
         assert_eq!(md5_hex(b""), "d41d8cd98f00b204e9800998ecf8427e");
     }
 }
