@@ -17,6 +17,9 @@ const MESSAGES: &str = "/v1/messages";
 /// Paths that no rule refuses (payloads.md §4.5).
 const NEVER_REFUSED: [&str; 2] = ["/v1/models", "/health"];
 
+/// Why a transform leaves a body that it would change.
+const TOO_LONG: &str = "with it the body would more than double its length";
+
 /// A rule's refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rejected {
@@ -87,7 +90,6 @@ pub(super) fn count(route: &RouteEntry, changes: &Changes) {
             counts.add(count, more);
         }
     }
-    const TOO_LONG: &str = "with it the body would more than double its length";
     for (is_skipped, transform, why) in [
         (
             changes.usage_not_possible,

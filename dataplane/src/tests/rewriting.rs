@@ -333,7 +333,7 @@ async fn an_answer_that_comes_in_many_small_pieces_at_once_is_read_to_its_end() 
     let mut bench = Bench::start(&[VLLM]).await;
     let (mut client, mut upstream, _) = bench.exchange(&get("/v1/x")).await;
     // More pieces than are kept in one go, all in the replica's hands before it is asked for the next.
-    let pieces: String = BODY.chars().map(|c| format!("1\r\n{c}\r\n")).collect();
+    let pieces = BODY.chars().fold(String::new(), |pieces, c| pieces + "1\r\n" + &String::from(c) + "\r\n");
     assert!(BODY.len() > 64);
     let head = EVENTS.replace("text/event-stream", "application/json");
     upstream.write(format!("{head}{pieces}0\r\n\r\n")).await;
