@@ -122,9 +122,9 @@ async fn a_toggle_sets_what_replicas_are_told_and_says_what_it_changed(place: Pl
         (&json!({"enabled": true}), &json!(true), &json!("runtime"))
     );
     assert_eq!((set.get("until_ms"), set.get("note")), (None, None));
-    let set = get(&first, "_bodylog_toggle?on=0&pct=12.5&ttl=60").await;
-    assert_eq!(set["changes"], json!({"enabled": false, "sample_pct": 12.5}));
-    assert_eq!((&set["enabled"], &set["sample_pct"]), (&json!(false), &json!(12.5)));
+    let set = get(&first, "_bodylog_toggle?on=0&pct=12&ttl=60").await;
+    assert_eq!(set["changes"], json!({"enabled": false, "sample_pct": 12}));
+    assert_eq!((&set["enabled"], &set["sample_pct"]), (&json!(false), &json!(12)));
     assert!(set["until_ms"].as_u64().is_some(), "{set}");
     assert!(set["note"].as_str().unwrap().starts_with("bodylog is off: nothing is captured; "), "{set}");
     for page in ["_kimi_normalize", "_include_usage", "_system_hoist", "_reject_rules"] {
@@ -134,7 +134,7 @@ async fn a_toggle_sets_what_replicas_are_told_and_says_what_it_changed(place: Pl
     let expected = [
         ("cch_strip", "on"),
         ("bodylog", "off"),
-        ("bodylog_pct", "12.5"),
+        ("bodylog_pct", "12"),
         ("kimi_normalize", "on"),
         ("include_usage", "on"),
         ("system_hoist", "on"),
