@@ -10,6 +10,7 @@
 //! | [`settings`] | the replica's flags |
 //! | `record` | one request as it is captured |
 //! | `capture` | a response's beginning and end |
+//! | `redact` | what of a request's head is never kept |
 //! | `meta` | what a record says beside the bodies |
 //! | `ship` | the task that sends them |
 //! | [`collector`] | the other end, a process of its own |
@@ -21,6 +22,7 @@ pub mod collector;
 pub(crate) mod frame;
 mod meta;
 pub(crate) mod record;
+mod redact;
 pub mod settings;
 pub(crate) mod ship;
 pub(crate) mod zone;
@@ -34,7 +36,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use self::record::Finished;
 use self::settings::Settings;
 use crate::budget::{Budget, Share};
-use crate::metrics::RouteMetrics;
+use crate::metrics::{BodyLogGauges, RouteMetrics};
 
 /// Of drops, every so manieth is in the log.
 const WARN_EVERY: u64 = 1000;
@@ -50,9 +52,10 @@ pub(crate) struct BodyLog {
 
 impl BodyLog {
     /// The log, and what its sender ([`ship::ship`]) reads.
-    pub(crate) fn new(settings: &Settings) -> (Self, UnboundedReceiver<Box<Finished>>) {
+    pub(crate) fn new(settings: &Settings, gauges: &BodyLogGauges) -> (Self, UnboundedReceiver<Box<Finished>>) {
         let (queue, records) = unbounded_channel();
-        (Self { budget: Arc::new(Budget::new(settings.buffer)), queue, dropped: AtomicU64::new(0) }, records)
+        let budget = Arc::new(Budget::new(settings.buffer, gauges.buffered.clone()));
+        (Self { budget, queue, dropped: AtomicU64::new(0) }, records)
     }
 
     /// Of `pct` of 100 requests (payloads.md §6): whether this is one. Below 1 none is, as the lots are whole numbers.

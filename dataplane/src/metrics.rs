@@ -4,6 +4,7 @@
 //! Counters are looked up once per route and kept in [`RouteMetrics`]; a request hashes no label set.
 
 mod backend;
+mod body_log;
 mod passed;
 mod payload;
 mod route;
@@ -21,6 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use router_policy::ids::RouteName;
 
 pub(crate) use backend::BackendMetrics;
+pub(crate) use body_log::BodyLogGauges;
 pub(crate) use passed::Passed;
 use passed::PassedFamilies;
 pub(crate) use payload::PayloadCounts;
@@ -114,6 +116,8 @@ pub(crate) struct Metrics {
     /// For requests that no route answers.
     pub(crate) unrouted: Arc<RouteMetrics>,
     pub(crate) in_flight: Gauge,
+    /// Bytes of answers that are held to be rewritten.
+    pub(crate) answers_held: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) link_up: Gauge,
     pub(crate) snapshot_version: Gauge,
@@ -149,6 +153,7 @@ impl Metrics {
             routes: Mutex::default(),
             backends: Mutex::default(),
             in_flight: Gauge::default(),
+            answers_held: Gauge::default(),
             connections: Gauge::default(),
             link_up: Gauge::default(),
             snapshot_version: Gauge::default(),
@@ -207,12 +212,25 @@ impl Metrics {
         f.payload.register(r);
         f.passed.register(r);
         r.register("requests_in_flight", "Requests that have no whole answer yet", self.in_flight.clone());
+        r.register_with_unit(
+            "answers_held",
+            "JSON answers that are held until they are whole, to be rewritten",
+            Unit::Bytes,
+            self.answers_held.clone(),
+        );
         r.register("client_connections", "Open client connections", self.connections.clone());
         r.register("control_plane_link_up", "1 when this replica can acquire leases", self.link_up.clone());
         r.register("snapshot_version", "Version of the configuration in force", self.snapshot_version.clone());
         r.register("upstream_connections_opened", "Connections made to backends", self.upstream_opened.clone());
         r.register("upstream_connections_reused", "Requests sent on an idle connection", self.upstream_reused.clone());
         self
+    }
+
+    /// How the body log fares. Called once, and only where it is on: elsewhere nobody is to look for a collector.
+    pub(crate) fn body_log(&mut self) -> BodyLogGauges {
+        let gauges = BodyLogGauges::default();
+        gauges.register(&mut self.registry);
+        gauges
     }
 
     /// The handles of one route, made once.

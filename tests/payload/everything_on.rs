@@ -9,7 +9,7 @@ use router_tests::await_event::{PATIENCE, until};
 use router_tests::cluster::Cluster;
 use router_tests::database::DatabaseKind;
 use router_tests::process::Process;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use crate::corpus::{self, CLIENTS, SCRIPTS};
@@ -80,8 +80,19 @@ async fn real_clients_are_served_with_everything_on(kind: DatabaseKind) -> anyho
     let stripped = page("_cch_strip_status").await?["stripped_total"].as_u64();
     let ids = page("_kimi_normalize_toggle").await?["changes_total"].as_u64();
     let asked = page("_include_usage_toggle").await?["injected_total"].as_u64();
+    let hoisted = page("_system_hoist_toggle").await?["hoisted_total"].as_u64();
     assert_eq!(dropped, Some(0));
+    assert!(hoisted > Some(1), "{hoisted:?}");
     assert!(stripped > Some(5) && ids > Some(20) && asked > Some(5), "{stripped:?} {ids:?} {asked:?}");
+    let ask =
+        json!({"model": "kimi-k2.6", "user": "u", "stream": true, "messages": [{"role": "user", "content": "Hi."}]});
+    let ask_one = async |body: &Json| cluster.client.post(cluster.replica(1)?, "/v1/chat/completions", body).await;
+    let answer = ask_one(&ask).await?.ok()?.text();
+    assert!(answer.contains("[DONE]") && !answer.contains("usage"), "the frame that was asked for is hidden: {answer}");
+    assert!(!answer.contains("system_fingerprint"), "the handler is at work: {answer}");
+    let mut huge = ask;
+    huge["messages"][0]["content"] = Json::from("x".repeat(1_000_001));
+    assert_eq!(ask_one(&huge).await?.status, 429, "the rule is in force");
     cluster.finish()
 }
 

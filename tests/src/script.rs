@@ -1,5 +1,5 @@
 //! Clients written in Python or for Node.js: scripts of a suite's folder, run with pinned packages that are installed once,
-//! under `target/`, as the folder's `requirements.txt` or `package-lock.json` names them.
+//! under `target/`: those of `sdk/requirements.txt` for all suites, and of the folder's own `package-lock.json`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command as BlockingCommand, Output, Stdio};
@@ -66,19 +66,26 @@ impl Scripts {
         if Path::new(script).extension().is_none_or(|kind| kind != "mjs") {
             return Ok((python(target)?, Path::new(self.folder).join(script)));
         }
-        let folder = self.node_folder(target)?;
+        let environment = Environment::lock(target, "node-clients")?;
+        let folder = self.node_folder(target, &environment)?;
         // A module's packages are looked for beside it, so it must stand beside them.
         let copy = folder.join(script);
-        std::fs::copy(Path::new(self.folder).join(script), &copy)?;
+        let source = std::fs::read(Path::new(self.folder).join(script))?;
+        // Another process may be loading it.
+        if std::fs::read(&copy).is_ok_and(|there| there == source) {
+            return Ok((PathBuf::from("node"), copy));
+        }
+        let new = copy.with_extension("new");
+        std::fs::write(&new, source)?;
+        std::fs::rename(&new, &copy)?;
         Ok((PathBuf::from("node"), copy))
     }
 
     /// A folder with the packages of `package-lock.json`; made when it is missing or the file has changed.
-    fn node_folder(&self, target: &Path) -> anyhow::Result<PathBuf> {
+    fn node_folder(&self, target: &Path, environment: &Environment) -> anyhow::Result<PathBuf> {
         let folder = target.join("node-clients");
         let lock_file = Path::new(self.folder).join("package-lock.json");
         let wanted = std::fs::read_to_string(&lock_file)?;
-        let environment = Environment::lock(target, "node-clients")?;
         if environment.is_made_of(&wanted) && folder.join("node_modules").is_dir() {
             return Ok(folder);
         }

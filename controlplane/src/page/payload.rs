@@ -53,7 +53,7 @@ pub(super) async fn answer(asked: &Asked<'_>) -> Answer {
     }
 }
 
-/// Each change is durable when it is told.
+/// A switch is durable when it is told; cleared counters are within a second.
 async fn toggle(asked: &Asked<'_>, switch: Switch, change: PageChange) -> Answer {
     let (mut changes, mut notes) = (Map::new(), Vec::new());
     if let Err(error) = make(asked, switch, change, &mut changes, &mut notes).await {

@@ -10,18 +10,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH};
+use http::{HeaderValue, Method, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use router_policy::body::transform::Changes;
 use router_policy::header::context_window;
-use router_policy::payload_count::PayloadCount;
 use router_policy::session::extract::Api;
 use tokio::sync::Semaphore;
 
 use self::attempts::Answer;
+use self::content::Content;
 use super::body::Intake;
 use super::error::Error;
 use super::error_response::{self, Shape};
@@ -29,7 +28,7 @@ use super::id::RequestIds;
 use super::page::{self, Page, Port};
 use super::routed::{PEER, Routed};
 use super::tally::Tally;
-use super::{auth, body, health, host, models, payload, route, session, upload};
+use super::{auth, body, health, host, models, route, session, upload};
 use crate::bodylog::BodyLog;
 use crate::bodylog::record::{Begun, Record};
 use crate::budget::Budget;
@@ -46,6 +45,7 @@ use crate::upstream::rewrite::{Rewriting, Wanted};
 use crate::upstream::stream::{Parts, StreamError, UpstreamBody};
 
 mod attempts;
+mod content;
 
 /// How long a request waits in a replica that has just started. A load balancer that finds replicas by name sends to a new
 /// one at once, and takes it out only when its first checks have failed.
@@ -144,8 +144,8 @@ pub(crate) async fn handle(
             if let Error::Refused(refused) = &error {
                 tally.route.refused(refused.gate);
             }
-            if let (Error::HiddenStatus { status }, Some(record)) = (&error, &mut record) {
-                record.hid(*status);
+            if let Some(record) = &mut record {
+                record.failed(&error);
             }
             let response = error_response::render(&error, shape);
             // A client that broke off its upload is not there to read this, and is counted as one that left.
@@ -227,7 +227,7 @@ impl Exchange<'_> {
         let wanted = models::Wanted::of(&head.method, parsed.inner, route.models.is_some());
         if let Some(log) = self.proxy.body_log.as_ref().filter(|_| wanted.is_none()) {
             let (has_body, started) = (!incoming.is_end_stream(), self.tally.started());
-            self.record = log.begin(&route, Begun { head: &head, has_body, client_ip, request_id, started });
+            self.record = log.begin(&route, Begun { head: &head, has_body, client_ip, request_id, key_id, started });
         }
         if context_window.is_err() || wanted.is_some() {
             // No body is read, so the session is what the headers say.
@@ -256,39 +256,27 @@ impl Exchange<'_> {
             self.routed.session = self.identify(&reader, &head.headers, &[]).session;
         }
         let (body, reservation) = taken_in?;
-        if let Some(record) = &mut self.record {
-            record.request(&body);
+        // 4. Who it is, may what it holds come in, and what is changed in it.
+        let to = (&head.method, parsed.inner);
+        let Content { identity, body, changes, is_edited } =
+            self.read_content(&route, &reader, to, &head.headers, body)?;
+        if is_edited {
+            headers::forget_digests(&mut head.headers);
         }
-        let identity = self.identify(&reader, &head.headers, &body);
-        self.routed.session.clone_from(&identity.session);
-        // 4. May what it holds come in, and what is changed in it. A transform may take something out that a session is known by.
-        if identity.is_json {
-            route.metrics.payload.add(PayloadCount::Parsed, 1);
-        }
-        // Whatever its content type says: engines read JSON under any.
-        payload::check_rules(&route, &head.method, parsed.inner, &body)?;
-        let (edited, changes) =
-            if identity.is_json { payload::transform(&route, parsed.inner, &body) } else { (None, Changes::default()) };
-        let (identity, body) = match edited {
-            Some(edited) => {
-                headers::forget_digests(&mut head.headers);
-                (self.identify(&reader, &head.headers, &edited), edited)
-            }
-            None => (identity, body),
-        };
         drop((snapshot, turn));
         ask.model = identity.model;
         ask.fingerprint = identity.session.as_ref().and_then(|session| session.fingerprint);
         ask.placement = identity.placement;
         ask.body_bytes = body.len() as u64;
         ask.stream = identity.stream;
-        if identity.session.is_none() {
-            route.metrics.keyless.inc();
-        }
-        route.metrics.session_ids_too_long.inc_by(identity.too_long.into());
         self.routed.session = identity.session;
         // 5. To a backend.
         headers::for_backend(&mut head.headers, &route, &head.method, client_ip, request_id, body.len());
+        let hides_usage = changes.usage_asked && route.options.payload.include_usage_hide;
+        if hides_usage || route.options.payload.postprocess.is_some() {
+            // A compressed answer can't be read, and would show what is to be hidden.
+            head.headers.remove(ACCEPT_ENCODING);
+        }
         let outbound = Outbound { method: head.method, uri, headers: head.headers, body };
         let mut answer = self.proxy_to_backend(&route, ask, reservation, &outbound).await?;
         // 6. What the client sees of its answer.
@@ -297,22 +285,11 @@ impl Exchange<'_> {
         }
         let wanted = Wanted {
             handler: route.options.payload.postprocess,
-            hides_usage: changes.usage_asked && route.options.payload.include_usage_hide,
+            hides_usage,
             is_head: outbound.method == Method::HEAD,
         };
         answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.metrics, &self.proxy.held_answers);
         Ok(Reply::Backend(answer))
-    }
-
-    /// Who it is. The id itself is told to the body log only.
-    fn identify(&mut self, reader: &session::Reader<'_>, headers: &HeaderMap, body: &[u8]) -> session::Identity {
-        let Some(record) = &mut self.record else { return reader.identify(headers, body) };
-        let (identity, id) = reader.identify_and_tell(headers, body);
-        match &identity.session {
-            Some(session) => record.session(&session.source, id.filter(|_| session.fingerprint.is_some())),
-            None => record.session(&HeaderValue::from_static("none"), None),
-        }
-        identity
     }
 
     /// Reads the body, with a slot taken unless it is in at once (gateway.md §1).

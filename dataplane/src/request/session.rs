@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue};
 use router_policy::body::peek::{Peek, without_bom};
 use router_policy::flow::{TurnHeader, parse_turn_header};
@@ -78,8 +77,9 @@ impl Reader<'_> {
     }
 
     fn read<T>(&self, headers: &HeaderMap, body: &[u8], see: impl FnOnce(&[u8]) -> T) -> (Identity, Option<T>) {
+        // Whatever its content type says: engines read JSON under any.
         let body = without_bom(body);
-        let first = if is_named_json(headers) { body.trim_ascii_start().first() } else { None };
+        let first = body.trim_ascii_start().first();
         let peek = (first == Some(&b'{')).then(|| Peek::read(body)).flatten();
         // A list is JSON without fields (payloads.md §2.2).
         let is_list = first == Some(&b'[') && serde_json::from_slice::<&RawValue>(body).is_ok();
@@ -140,16 +140,6 @@ pub(super) fn model_name(name: Cow<'_, str>) -> String {
     if name.len() <= LONGEST_MODEL { name.into_owned() } else { String::new() }
 }
 
-/// Saves the look into uploads that can't be JSON.
-fn is_named_json(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_none_or(|kind| {
-        let kind = kind.as_bytes();
-        // `application/json`, `application/vnd.api+json`; curl's default for `-d` is often left in place.
-        kind.windows(4).any(|part| part.eq_ignore_ascii_case(b"json"))
-            || kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,10 +173,12 @@ mod tests {
         {
             assert_eq!(reader.identify(&headers, body.as_bytes()).is_json, is_json, "{body}");
         }
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        assert_eq!(reader.identify(&headers, whole).session.unwrap().source, "body.user", "whatever it is called");
         let huge = format!(r#"{{"model": "{}"}}"#, "m".repeat(5 << 20));
         assert_eq!(reader.identify(&headers, huge.as_bytes()).model, "", "no operation grows with a body");
         headers.insert("x-session-id", HeaderValue::from_static("s"));
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("multipart/form-data"));
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("multipart/form-data"));
         assert_eq!(reader.identify(&headers, broken).session.unwrap().source, "header.x-session-id");
     }
 }

@@ -359,3 +359,25 @@ async fn digests_of_a_body_that_was_edited_are_not_passed_on() {
         bench.release().await;
     }
 }
+
+#[tokio::test]
+async fn what_the_router_must_read_is_not_asked_for_compressed() {
+    let gzip = [("accept-encoding", "gzip")];
+    for (options, is_asked) in
+        [(vec![VLLM], false), (vec![("include_usage_default_enabled", "true")], false), (vec![], true)]
+    {
+        let mut bench = Bench::start(&options).await;
+        let (.., asked) = bench.exchange(&post("/v1/chat/completions", &gzip, r#"{"stream":true}"#)).await;
+        assert_eq!(asked.header("accept-encoding").is_some(), is_asked, "{options:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_kind_that_only_begins_like_json_is_not_held() {
+    let mut bench = Bench::start(&[VLLM]).await;
+    let (mut client, mut upstream, _) = bench.exchange(&streamed()).await;
+    let head = EVENTS.replace("text/event-stream", "application/jsonl");
+    upstream.write(&head).await;
+    chunk(&mut upstream, "{\"logprobs\":null}\n").await;
+    client.until("{\"logprobs\":null}").await;
+}

@@ -104,6 +104,12 @@ pub(super) fn is_plain(headers: &HeaderMap) -> bool {
     headers.get_all(CONTENT_ENCODING).iter().all(|encoding| encoding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
+/// Whether the body is of this media type, in any case and with any parameters. `application/jsonl` is no `application/json`.
+pub(super) fn is_media_type(headers: &HeaderMap, essence: &[u8]) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.split(|c| *c == b';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(essence)
+}
+
 /// Whether the media type has this in it, in any case.
 pub(super) fn is_kind(headers: &HeaderMap, part: &[u8]) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();

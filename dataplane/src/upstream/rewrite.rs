@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
 use router_policy::sse::rewrite::{HELD_MAX, Handler, Output, Rewriter};
 
-use super::headers::{forget_digests, is_kind, is_plain};
+use super::headers::{forget_digests, is_media_type, is_plain};
 use crate::budget::{Budget, Share};
 use crate::metrics::RouteMetrics;
 
@@ -54,9 +54,9 @@ impl Rewriting {
         if !is_whole || !has_bytes || !is_plain(answer.headers()) {
             return None;
         }
-        let (rewriter, held) = if is_kind(answer.headers(), b"text/event-stream") {
+        let (rewriter, held) = if is_media_type(answer.headers(), b"text/event-stream") {
             (Rewriter::events(wanted.handler, wanted.hides_usage), None)
-        } else if is_kind(answer.headers(), b"application/json") {
+        } else if is_media_type(answer.headers(), b"application/json") {
             let handler = wanted.handler?;
             let stated = stated_length(answer.headers()).unwrap_or(0);
             let mut share = Share::new(Arc::clone(budget));

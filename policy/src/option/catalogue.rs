@@ -198,6 +198,34 @@ mod tests {
         }
     }
 
+    /// The defaults of payload handling (rulings §7; the preset as payloads.md has them).
+    #[test]
+    fn rulings_7_defaults() {
+        let rows = [
+            ("cch_default_enabled", "false", "true"),
+            ("kimi_normalize_default_enabled", "false", "true"),
+            ("kimi_normalize_strategy", "rerank", "rerank"),
+            ("include_usage_default_enabled", "auto", "by_model"),
+            ("include_usage_hide", "true", "false"),
+            ("system_hoist_default_enabled", "false", "true"),
+            ("reject_rules", "none", "none"),
+            ("reject_rules_default_enabled", "false", "false"),
+            ("reject_rules_status", "429", "429"),
+            ("match_syntax", "regex", "lua"),
+            ("postprocess", "none", "none"),
+            ("answer_501_for", "none", "none"),
+            ("bodylog_default_enabled", "true", "true"),
+            ("bodylog_default_pct", "100", "100"),
+        ];
+        for (name, default, openresty) in rows {
+            let option = find(name).unwrap();
+            let text = |preset| option.default_value(preset).unwrap().to_string();
+            assert_eq!(text(Preset::None), default, "{name}");
+            assert_eq!(text(Preset::Gateway), default, "{name}: the gateway has none of this");
+            assert_eq!(text(Preset::Openresty), openresty, "{name}");
+        }
+    }
+
     /// The defaults of routing.md §2.2, limits.md §5.3, §8.1 and §9.2, as rulings §3 changes them: no threshold is set unless
     /// the operator sets one.
     #[test]

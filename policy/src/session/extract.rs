@@ -153,6 +153,11 @@ impl SourceList {
         self.reads_body
     }
 
+    /// Whether a session may be known by what a message says.
+    pub fn reads_messages(&self) -> bool {
+        self.sources.contains(&Source::FirstUserMessage)
+    }
+
     /// The header sources, which are not passed on to backends.
     pub fn headers(&self) -> impl Iterator<Item = &HeaderName> {
         self.sources.iter().filter_map(|source| match source {

@@ -22,7 +22,8 @@ impl Bench {
     fn new(budget: usize) -> Self {
         let metrics = Metrics::new();
         let route = metrics.route(&RouteName::new("chat").unwrap());
-        Self { metrics, route, budget: Arc::new(Budget::new(budget)) }
+        let budget = Arc::new(Budget::new(budget, metrics.answers_held.clone()));
+        Self { metrics, route, budget }
     }
 
     /// The rewriting of an answer with these headers, and its head then.
@@ -88,6 +89,7 @@ fn held_answers_share_one_budget_and_what_has_no_room_passes_as_it_is() {
     assert_eq!(first.push(Bytes::from_static(&BODY.as_bytes()[20..])), None);
     assert_eq!(first.end().unwrap(), REWRITTEN);
     // There is room again.
+    assert_eq!(bench.metrics.answers_held.get(), 0);
     let (fourth, head) = bench.of(json(), 200, &[JSON, ("content-length", "24"), ("etag", "1")]);
     assert_eq!((fourth.is_some(), head.len()), (true, 1));
     assert!(bench.of(json(), 200, &[JSON, ("content-length", "1")]).0.is_none(), "reserved by what is stated");

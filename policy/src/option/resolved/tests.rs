@@ -117,3 +117,23 @@ fn tries() {
     assert!(!RetryTries::AtMost(0).allows(1));
     assert!(RetryTries::All.allows(1000));
 }
+
+#[test]
+fn rulings_7_streams_are_asked_for_usage_where_somebody_counts() {
+    let asks = |preset, options: &[(&str, &str)], is_by_model| {
+        let set = options.iter().map(|(name, text)| {
+            let option = find(name).unwrap();
+            (option.name, option.kind.parse_text(text).unwrap())
+        });
+        let options = RouteOptions::resolve(preset, &set.collect());
+        options.payload.asks_for_usage(&options.flow, is_by_model)
+    };
+    assert!(!asks(Preset::None, &[], true), "nobody counts");
+    for tps in [("tps_limit_tps", "20"), ("tps_limit_by_model", r#"{"m":1}"#), ("adaptive_cc", "true")] {
+        assert!(asks(Preset::None, &[tps], false), "{tps:?}");
+    }
+    assert!(!asks(Preset::None, &[("tps_limit_tps", "20"), ("include_usage_default_enabled", "false")], true));
+    assert!(asks(Preset::None, &[("include_usage_default_enabled", "true")], false));
+    assert!(asks(Preset::Openresty, &[], true), "example 24");
+    assert!(!asks(Preset::Openresty, &[("tps_limit_tps", "20")], false), "example 28: a flat pool is never touched");
+}

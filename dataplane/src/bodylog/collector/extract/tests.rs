@@ -199,3 +199,16 @@ fn what_is_no_answer_is_none() {
     let meta: Value = serde_json::from_str(&Extracted::read(hostile.as_bytes()).meta()).unwrap();
     assert_eq!(meta["finish_reason"], "stop");
 }
+
+#[test]
+fn an_index_that_is_no_number_is_not_kept_for_each_fragment() {
+    // 1 MB of it for each of 1000 fragments would be 1 GB.
+    let index = "A".repeat(1 << 20);
+    let fragments: Vec<Value> =
+        (0..1000).map(|number| json!({"index": number, "function": {"name": "f", "arguments": "{}"}})).collect();
+    let body = json!({"choices": [{"index": index, "delta": {"tool_calls": fragments}}]}).to_string();
+    let started = std::time::Instant::now();
+    let (_, meta) = read(&body);
+    assert_eq!(meta["tool_calls"].as_array().map(Vec::len), Some(1000), "the control: the calls are there");
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+}

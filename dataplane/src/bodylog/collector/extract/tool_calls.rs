@@ -12,6 +12,8 @@ use crate::bodylog::collector::json::{self, Members, one_line};
 pub(super) const BLOCK: &[&str] = &["text", "thinking", "type"];
 const FRAGMENT: &[&str] = &["function", "index"];
 const FUNCTION: &[&str] = &["arguments"];
+/// In bytes: 64 bits as a decimal number.
+const LONGEST_INDEX: usize = 20;
 
 /// All calls of one answer, in the order in which they began.
 #[derive(Debug, Default)]
@@ -39,8 +41,8 @@ impl ToolCalls {
     pub(super) fn take_fragment(&mut self, fragment: &RawValue, choice: Option<&RawValue>) {
         let Some(members) = members(fragment) else { return };
         let known = Members::of(fragment, FRAGMENT);
-        let choice = choice.map_or_else(|| "0".to_owned(), |choice| choice.get().to_owned());
-        let call = self.place(known.get("index").map(|index| (choice, index.get().to_owned())));
+        let choice = choice.and_then(place_of).unwrap_or_else(|| "0".to_owned());
+        let call = self.place(known.get("index").and_then(place_of).map(|index| (choice, index)));
         for (name, value) in members {
             if name != "function" {
                 keep_first(&mut call.members, name, value);
@@ -63,7 +65,7 @@ impl ToolCalls {
     /// A block that is a call: kept as it is.
     pub(super) fn take_block(&mut self, block: &RawValue, index: Option<&RawValue>) {
         let Some(members) = members(block) else { return };
-        let call = self.place(index.map(|index| (String::new(), index.get().to_owned())));
+        let call = self.place(index.and_then(place_of).map(|index| (String::new(), index)));
         for (name, value) in members {
             keep_first(&mut call.members, name, value);
         }
@@ -71,8 +73,8 @@ impl ToolCalls {
 
     /// More of the input of a block's call.
     pub(super) fn take_input(&mut self, part: &str, index: Option<&RawValue>) {
-        let Some(index) = index else { return };
-        let place = self.places.get(&(String::new(), index.get().to_owned()));
+        let Some(index) = index.and_then(place_of) else { return };
+        let place = self.places.get(&(String::new(), index));
         if let Some(call) = place.and_then(|place| self.calls.get_mut(*place)) {
             call.input.push_str(part);
         }
@@ -112,6 +114,11 @@ impl Call {
         }
         object(members.iter().map(|(name, value)| (*name, value.as_str())))
     }
+}
+
+/// An index as a key. What is longer than any number is none: kept for each fragment of an answer, it would fill the memory.
+fn place_of(index: &RawValue) -> Option<String> {
+    (index.get().len() <= LONGEST_INDEX).then(|| index.get().to_owned())
 }
 
 fn members(value: &RawValue) -> Option<IndexMap<String, &RawValue>> {

@@ -21,7 +21,8 @@ impl Log {
             let path = places.details(format!("2026-06-{day}").parse().unwrap());
             let mut text = fs::read_to_string(&path).unwrap_or_default();
             let row = serde_json::json!({"ts_end": ts_end, "request_id": id, "model": model, "status": 200,
-                "backend": "b", "peer": "p", "frt": 0.5, "stream": true});
+                "backend": "b", "peer": "p", "frt": 0.5, "rt": 2, "stream": true, "route": "chat", "key_id": "k",
+                "refused": "rule:no"});
             text.extend([row.to_string(), "\n".to_owned()]);
             fs::write(path, text).unwrap();
         }
@@ -71,7 +72,11 @@ fn query(start: &str, end: &str, limit: usize) -> Query {
         model: None,
         peer: None,
         status: None,
+        route: None,
+        key: None,
+        refused: None,
         min_frt: None,
+        min_rt: None,
         stream: None,
         limit,
     }
@@ -144,16 +149,24 @@ fn payloads_7_6_filters_take_what_they_say() {
     let all = query("18T00:00:00", "19T00:00:00", 10);
     let count = |query: Query| log.page(&query).count;
     assert_eq!(count(all.clone()), 1);
+    let by = |refused| Query { refused: Some(refused), ..all.clone() };
     for (taken, left) in [
         (Query { model: Some("m".into()), ..all.clone() }, Query { model: Some("M".into()), ..all.clone() }),
         (Query { peer: Some("b".into()), ..all.clone() }, Query { peer: Some("x".into()), ..all.clone() }),
         (Query { peer: Some("p".into()), ..all.clone() }, Query { peer: Some(String::new()), ..all.clone() }),
         (Query { status: Some(200), ..all.clone() }, Query { status: Some(0), ..all.clone() }),
         (Query { min_frt: Some(0.5), ..all.clone() }, Query { min_frt: Some(0.51), ..all.clone() }),
+        (Query { min_rt: Some(2.0), ..all.clone() }, Query { min_rt: Some(2.1), ..all.clone() }),
+        (Query { route: Some("chat".into()), ..all.clone() }, Query { route: Some("c".into()), ..all.clone() }),
+        (Query { key: Some("k".into()), ..all.clone() }, Query { key: Some("K".into()), ..all.clone() }),
+        (by(RefusedBy::Any), by(RefusedBy::This("rule".into()))),
+        (by(RefusedBy::AnyRule), by(RefusedBy::This("queue_full".into()))),
+        (by(RefusedBy::This("rule:no".into())), by(RefusedBy::This(String::new()))),
         (Query { stream: Some(Stream::Yes), ..all.clone() }, Query { stream: Some(Stream::Unknown), ..all.clone() }),
     ] {
         assert_eq!((count(taken.clone()), count(left)), (1, 0), "{taken:?}");
     }
+    assert!(!RefusedBy::Any.is("") && RefusedBy::Any.is("queue_full") && !RefusedBy::AnyRule.is("queue_full"));
 }
 
 #[test]
