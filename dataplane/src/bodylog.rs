@@ -12,13 +12,11 @@
 //! | `capture` | a response's beginning and end |
 //! | `redact` | what of a request's head is never kept |
 //! | `meta` | what a record says beside the bodies |
-//! | `budget` | the memory that all records share |
 //! | `ship` | the task that sends them |
 //! | [`collector`] | the other end, a process of its own |
 //! | `frame` | one record on the wire; both sides use it |
 //! | `zone` | times with their offset; both sides use it |
 
-mod budget;
 mod capture;
 pub mod collector;
 pub(crate) mod frame;
@@ -35,9 +33,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use router_policy::payload_count::PayloadCount;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use self::budget::{Budget, Share};
 use self::record::Finished;
 use self::settings::Settings;
+use crate::budget::{Budget, Share};
 use crate::metrics::{BodyLogGauges, RouteMetrics};
 
 /// Of drops, every so manieth is in the log.

@@ -10,11 +10,13 @@
 //! | `request` | one request as a list of steps |
 //! | `upstream` | backends: connections, headers, the streaming body |
 //! | `bodylog` | what clients sent and were answered, for a collector |
+//! | `budget` | memory that many share |
 //! | `coordinate` | the control plane link: leases |
 //! | `snapshot` | what is known without asking |
 //! | `metrics` | every metric |
 
 pub mod bodylog;
+mod budget;
 pub mod config;
 mod coordinate;
 mod metrics;
@@ -29,6 +31,7 @@ use std::io;
 use std::sync::Arc;
 
 use bodylog::BodyLog;
+use budget::Budget;
 pub use config::{Config, DataplaneArgs};
 use coordinate::Admission;
 use coordinate::link::Identity;
@@ -47,6 +50,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use upstream::client::Pool;
+use upstream::rewrite::HELD_IN_ALL;
 
 /// Bound sockets.
 #[derive(Debug)]
@@ -104,6 +108,7 @@ pub async fn run(
         model_turns: Turns::default(),
         control_plane: client.clone(),
         inspections: Semaphore::new(INSPECTED_AT_ONCE),
+        held_answers: Arc::new(Budget::new(HELD_IN_ALL, metrics.answers_held.clone())),
         is_loopback: listen.ip().is_loopback(),
         config,
         snapshots: Arc::clone(&snapshots),

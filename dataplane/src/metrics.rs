@@ -5,6 +5,7 @@
 
 mod backend;
 mod body_log;
+mod passed;
 mod payload;
 mod route;
 
@@ -22,6 +23,8 @@ use router_policy::ids::RouteName;
 
 pub(crate) use backend::BackendMetrics;
 pub(crate) use body_log::BodyLogGauges;
+pub(crate) use passed::Passed;
+use passed::PassedFamilies;
 pub(crate) use payload::PayloadCounts;
 use payload::PayloadFamilies;
 pub(crate) use route::RouteMetrics;
@@ -98,6 +101,7 @@ struct Families {
     cached_tokens: Family<BackendLabels, Counter>,
     completion_tokens: Family<BackendLabels, Counter>,
     payload: PayloadFamilies,
+    passed: PassedFamilies,
 }
 
 /// All metrics of the process.
@@ -112,6 +116,8 @@ pub(crate) struct Metrics {
     /// For requests that no route answers.
     pub(crate) unrouted: Arc<RouteMetrics>,
     pub(crate) in_flight: Gauge,
+    /// Bytes of answers that are held to be rewritten.
+    pub(crate) answers_held: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) link_up: Gauge,
     pub(crate) snapshot_version: Gauge,
@@ -138,6 +144,7 @@ impl Metrics {
             cached_tokens: Family::default(),
             completion_tokens: Family::default(),
             payload: PayloadFamilies::default(),
+            passed: PassedFamilies::default(),
         };
         let metrics = Self {
             unrouted: Arc::new(RouteMetrics::new(&families, "-")),
@@ -146,6 +153,7 @@ impl Metrics {
             routes: Mutex::default(),
             backends: Mutex::default(),
             in_flight: Gauge::default(),
+            answers_held: Gauge::default(),
             connections: Gauge::default(),
             link_up: Gauge::default(),
             snapshot_version: Gauge::default(),
@@ -202,7 +210,14 @@ impl Metrics {
         r.register("cached_tokens", "Of these, served from prefix caches", f.cached_tokens.clone());
         r.register("completion_tokens", "Tokens of answers, as engines counted them", f.completion_tokens.clone());
         f.payload.register(r);
+        f.passed.register(r);
         r.register("requests_in_flight", "Requests that have no whole answer yet", self.in_flight.clone());
+        r.register_with_unit(
+            "answers_held",
+            "JSON answers that are held until they are whole, to be rewritten",
+            Unit::Bytes,
+            self.answers_held.clone(),
+        );
         r.register("client_connections", "Open client connections", self.connections.clone());
         r.register("control_plane_link_up", "1 when this replica can acquire leases", self.link_up.clone());
         r.register("snapshot_version", "Version of the configuration in force", self.snapshot_version.clone());

@@ -1,6 +1,7 @@
 //! The way to the backends: pooled connections ([`client`]), what crosses in headers ([`headers`]), one exchange up to
 //! the response's head ([`forward`]), the body that owns lease and connection ([`stream`]), what is learnt
-//! from it as it passes ([`sample`]), what its client is sent in its place ([`rewrite`]), and small answers that the router reads for itself ([`whole`]).
+//! from it as it passes ([`sample`]), what its client is sent in its place ([`rewrite`]), and small answers that the router
+//! reads for itself ([`whole`]).
 
 pub(crate) mod client;
 pub(crate) mod forward;

@@ -19,7 +19,10 @@ fn main() {
 }
 
 fn extract(bencher: Bencher<'_, '_>, text: Text, size: usize) {
-    let body = bodies::chat(text, size);
+    extract_from(bencher, &bodies::chat(text, size));
+}
+
+fn extract_from(bencher: Bencher<'_, '_>, body: &str) {
     let (sources, headers) = (SourceList::new(SESSION_SOURCES, &[]), HeaderMap::new());
     bencher.counter(BytesCount::of_str(&body)).bench_local(|| {
         let peek = Peek::read(black_box(body.as_bytes()));
@@ -46,4 +49,12 @@ fn chinese(bencher: Bencher<'_, '_>, size: usize) {
 #[divan::bench(args = SIZES)]
 fn image(bencher: Bencher<'_, '_>, size: usize) {
     extract(bencher, Text::Image, size);
+}
+
+/// JSON text of 10 MiB, half of it escapes, in a place that may name the session.
+#[divan::bench]
+fn metadata_user_id(bencher: Bencher<'_, '_>) {
+    let text = format!("{{\"pad\": [{}0]}}", "\"\",".repeat((10 << 20) / 5));
+    let body = serde_json::json!({"model": "m", "metadata": {"user_id": text}, "user": "someone"});
+    extract_from(bencher, &body.to_string());
 }

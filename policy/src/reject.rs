@@ -1,7 +1,7 @@
 //! Requests that are refused for what their body holds (payloads.md §4, rulings §6, §7).
 //!
 //! [`RuleList`] is what a route document says, [`RuleSet`] is the same made ready: the fields that the rules need are known
-//! before a body comes, and one pass over it finds them all. Called by the route validator, by each replica for each request
+//! before a body comes, which is parsed once; only what the rules look at is read again. Called by the route validator, by each replica for each request
 //! of a route with rules, and by `routerctl rules test`. Nothing here keeps or prints a body.
 
 mod cursor;
@@ -17,7 +17,7 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
-pub use self::evaluate::{RuleSet, Verdict};
+pub use self::evaluate::{RuleSet, Unreadable, Verdict};
 pub use self::explain::{Explanation, NodeResult, RuleResult, Test};
 pub use self::node::Op;
 pub use self::rule::{Rule, RuleList};

@@ -4,11 +4,12 @@
 use std::fmt;
 
 use crate::flow::UnixMs;
-use crate::option::{Kind, Value, find};
+use crate::option::{Kind, RouteOptions, Value, find};
 use crate::route::RouteSpec;
 
 mod held;
 pub mod page;
+mod usage;
 
 pub use self::held::Toggles;
 
@@ -90,7 +91,11 @@ impl Switch {
 
     /// Whether it is on while nobody has set it.
     pub fn by_default(self, spec: &RouteSpec) -> bool {
-        let options = spec.options();
+        self.by_options(&spec.options(), spec.is_by_model())
+    }
+
+    /// The same, for who has the route's options at hand.
+    pub fn by_options(self, options: &RouteOptions, is_by_model: bool) -> bool {
         let payload = &options.payload;
         match self {
             Switch::LoadRateLimit => options.flow.load_rate_limit,
@@ -99,7 +104,7 @@ impl Switch {
             Switch::Ttft | Switch::Tps => true,
             Switch::CchStrip => payload.cch_strip,
             Switch::KimiNormalize => payload.kimi_normalize,
-            Switch::IncludeUsage => payload.asks_for_usage(&options.flow, spec.is_by_model()),
+            Switch::IncludeUsage => payload.asks_for_usage(&options.flow, is_by_model),
             Switch::SystemHoist => payload.system_hoist,
             Switch::RejectRules => payload.reject_rules_enabled,
             Switch::BodyLog => payload.bodylog,

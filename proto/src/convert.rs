@@ -5,6 +5,8 @@ mod admin;
 mod admission;
 mod route;
 
+pub use self::route::KnownRules;
+
 /// A message that does not say what its type needs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]

@@ -27,6 +27,8 @@ const TOLD_ONLY_TO: &str = "told to this machine only: on the admin port of a re
                             status pages, and through no proxy";
 const INCLUDE_USAGE: &str = "of streams of /v1/chat/completions and /v1/completions; on a request whose client did not ask for \
                              them, the counts are taken out of the answer again where include_usage_hide is on";
+const FOLLOWS_TPS: &str = "not as the document alone would have it: it goes with what is set at run time, the switch tps and \
+                           the limits tps_limit_tps";
 const FLEET: &str = "counted over all replicas and restarts, since the last reset";
 
 /// Whether a page is one of these.
@@ -67,6 +69,10 @@ async fn toggle(asked: &Asked<'_>, switch: Switch, change: PageChange) -> Answer
             (answer.with("req_count", count(PayloadCount::KimiRequests)), None)
         }
         Switch::IncludeUsage => {
+            let by_switch = seen.toggles.switch(switch, seen.unix).is_some();
+            let follows =
+                !by_switch && seen.toggles.asks_for_usage(&seen.spec, seen.unix) != switch.by_default(&seen.spec);
+            notes.extend(follows.then(|| FOLLOWS_TPS.to_owned()));
             (answer.with("injected_total", count(PayloadCount::UsageInjected)), Some(INCLUDE_USAGE))
         }
         Switch::SystemHoist => (answer.with("hoisted_total", count(PayloadCount::SystemHoisted)), None),

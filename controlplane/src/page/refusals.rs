@@ -112,6 +112,10 @@ pub(super) fn effective(seen: &RouteSeen, switch: Switch) -> Held {
         let until = toggle.until.map(|until| until.0);
         return Held { is_on, source: "runtime", until, then: until.map(|_| then) };
     }
+    if switch == Switch::IncludeUsage && seen.toggles.asks_for_usage(&seen.spec, seen.unix) != by_option {
+        // It follows from what else is set.
+        return Held { is_on: !by_option, source: "runtime", until: None, then: None };
+    }
     let is_set = switch.option().is_some_and(|option| seen.spec.set.contains_key(option));
     Held { is_on: by_option, source: if is_set { "route" } else { "default" }, until: None, then: None }
 }

@@ -8,7 +8,7 @@ use router_policy::option::resolved::effective;
 use router_policy::refusal::Gate;
 use router_policy::route::RouteSpec;
 use router_policy::tick::Tick;
-use router_policy::toggle::{Toggle, ToggleKey};
+use router_policy::toggle::{Switch, Toggle, ToggleKey, ToggleValue};
 use router_proto::v1;
 
 use super::backend::Backend;
@@ -62,6 +62,12 @@ impl Pool {
             ToggleKey::Limit(limit, _) => limit.is_for_replicas(),
         });
         route.switches = switches.map(|toggle| (toggle.key.name().to_owned(), toggle.value.to_string())).collect();
+        // A limit that is set may have TPS measured, which replicas do not hear of: they are told what follows from it.
+        let asks = state.toggles.asks_for_usage(&state.spec, unix);
+        if asks != Switch::IncludeUsage.by_default(&state.spec) {
+            let word = ToggleValue::On(asks).to_string();
+            route.switches.insert(Switch::IncludeUsage.name().to_owned(), word);
+        }
         route
     }
 

@@ -16,10 +16,10 @@ use router_proto::v1::Mode;
 use tokio::time::Instant;
 
 use super::BodyLog;
-use super::budget::Share;
 use super::capture::Capture;
 use super::meta::Headers;
 use super::redact;
+use crate::budget::Share;
 use crate::metrics::RouteMetrics;
 use crate::request::error::Error;
 use crate::request::tally::CLIENT_LEFT;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 
 use super::backoff::Backoff;
-use super::batch::Outgoing;
+use super::batch::{CountsWaiting, Outgoing};
 use super::lease::Said;
 use super::pending::{Answer, Pending, Taken, Waiter};
 use super::{Admission, Client, Refused, counts};
@@ -37,12 +37,13 @@ pub(crate) struct Link {
     ops: UnboundedSender<v1::ClientOp>,
     pending: Pending,
     next_op: AtomicU64,
+    counts: Arc<CountsWaiting>,
 }
 
 impl Link {
-    fn new(ops: UnboundedSender<v1::ClientOp>) -> Self {
+    pub(super) fn new(ops: UnboundedSender<v1::ClientOp>, counts: Arc<CountsWaiting>) -> Self {
         // 1 is Hello's.
-        Self { ops, pending: Pending::default(), next_op: AtomicU64::new(2) }
+        Self { ops, pending: Pending::default(), next_op: AtomicU64::new(2), counts }
     }
 
     /// A place to wait for an answer; `None` when the link is gone.
@@ -62,9 +63,15 @@ impl Link {
         let _ = self.ops.send(v1::ClientOp { op, kind: Some(kind) });
     }
 
-    /// Sends what has no answer. False: the link is dead, it is not sent.
-    pub(super) fn try_send(&self, kind: Kind) -> bool {
-        self.ops.send(v1::ClientOp { op: 0, kind: Some(kind) }).is_ok()
+    /// Sends counts. False: the link is dead, they are not sent.
+    pub(super) fn send_counts(&self, counted: v1::Counted) -> bool {
+        self.counts.one_more();
+        self.ops.send(v1::ClientOp { op: 0, kind: Some(Kind::Counted(counted)) }).is_ok()
+    }
+
+    /// Whether counts wait to leave: the control plane does not read.
+    pub(super) fn has_counts_waiting(&self) -> bool {
+        self.counts.is_any()
     }
 
     pub(super) fn sends_to(&self, outbox: &UnboundedSender<v1::ClientOp>) -> bool {
@@ -162,8 +169,10 @@ async fn run_one(
         provisional: Vec::new(),
         listen: identity.listen.clone(),
     };
-    let detach = Detach { admission, link: Arc::new(Link::new(ops)), metrics };
-    let greeted = tokio::time::timeout(WELCOME_WITHIN, greet(client, Outgoing::new(hello, welcome, receiver)));
+    let counts = Arc::new(CountsWaiting::default());
+    let outgoing = Outgoing::new(hello, welcome, receiver, Arc::clone(&counts));
+    let detach = Detach { admission, link: Arc::new(Link::new(ops, counts)), metrics };
+    let greeted = tokio::time::timeout(WELCOME_WITHIN, greet(client, outgoing));
     let (mut incoming, welcome) = match stop.run_until_cancelled(greeted).await {
         None => return End::Goodbye,
         Some(Err(_elapsed)) => return lost(tonic::Code::DeadlineExceeded),
@@ -236,7 +245,7 @@ async fn serve(
                     link.send(0, Kind::Cancel(v1::Cancel { target }));
                 }
             }
-            _ = counting.tick() => counts::tell(link, metrics),
+            _ = counting.tick() => counts::tell_when_read(link, metrics),
             message = incoming.message() => match message {
                 Ok(Some(batch)) => batch.ops.into_iter().for_each(|op| answer(admission, link, op)),
                 Ok(None) => return lost(tonic::Code::Ok),

@@ -1,7 +1,7 @@
 //! What is done to the bodies of a route, counted: for Prometheus here, and for the control plane, which adds it up over the
 //! replicas (`Counted`). Counting is an atomic add; telling is the business of one task, `coordinate::counts`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
@@ -150,19 +150,21 @@ impl PayloadCounts {
 
     /// What has come since the last call, to be told; `None` for nothing.
     pub(crate) fn take(&self) -> Option<v1::Counted> {
+        // Named only where there is something: this is asked each second of each route, and most are idle.
+        let taken = |slot: &Slot| Some(slot.take()).filter(|more| *more > 0);
         let counts = PayloadCount::ALL.iter().zip(&self.counts);
-        let counts = counts.map(|(count, slot)| (count.name().to_owned(), slot.take())).filter(|(_, more)| *more > 0);
-        let counted = v1::Counted {
+        let counts: HashMap<String, u64> =
+            counts.filter_map(|(count, slot)| taken(slot).map(|more| (count.name().to_owned(), more))).collect();
+        let rules = self.rules.read();
+        let rule_hits: HashMap<String, u64> =
+            rules.iter().filter_map(|(rule, slot)| taken(slot).map(|more| (rule.clone(), more))).collect();
+        drop(rules);
+        (!counts.is_empty() || !rule_hits.is_empty()).then(|| v1::Counted {
             route: self.route.clone(),
-            counts: counts.collect(),
-            rule_hits: {
-                let rules = self.rules.read();
-                let hits = rules.iter().map(|(rule, slot)| (rule.clone(), slot.take()));
-                hits.filter(|(_, more)| *more > 0).collect()
-            },
+            counts,
+            rule_hits,
             body_log_last_unix_ms: self.body_log_last.load(Ordering::Relaxed),
-        };
-        (!counted.counts.is_empty() || !counted.rule_hits.is_empty()).then_some(counted)
+        })
     }
 
     /// What was taken can't have been told: it is taken again.

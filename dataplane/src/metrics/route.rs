@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use router_policy::refusal::Gate;
 use router_proto::v1::Mode;
 
-use super::{CodeLabels, Families, GateLabels, ModeLabels, PayloadCounts, RouteLabel};
+use super::{CodeLabels, Families, GateLabels, ModeLabels, Passed, PayloadCounts, RouteLabel};
 
 /// Statuses that are counted one by one; every other one is counted by its class.
 const CODES: [(u16, &str); 22] = [
@@ -51,6 +51,7 @@ pub(crate) struct RouteMetrics {
     pub(crate) keyless: Counter,
     pub(crate) session_ids_too_long: Counter,
     pub(crate) payload: PayloadCounts,
+    pub(crate) passed: Passed,
     ttft: Histogram,
     duration: Histogram,
     acquire_wait: Histogram,
@@ -70,6 +71,7 @@ impl RouteMetrics {
             keyless: families.keyless.get_or_create_owned(&label),
             session_ids_too_long: families.session_ids_too_long.get_or_create_owned(&label),
             payload: PayloadCounts::new(&families.payload, route),
+            passed: Passed::new(&families.passed, route),
             ttft: families.ttft.get_or_create_owned(&label),
             duration: families.duration.get_or_create_owned(&label),
             acquire_wait: families.acquire_wait.get_or_create_owned(&label),

@@ -33,6 +33,9 @@ pub(crate) enum Error {
     /// The client's body broke off or was malformed.
     #[error("request body broke off")]
     BodyBroken,
+    /// `reject_rules_unreadable`: rules are on, and they can't read it.
+    #[error("request body is no JSON")]
+    BodyNotJson,
     /// No snapshot yet.
     #[error("not ready")]
     NotReady,

@@ -39,7 +39,8 @@ struct Answer {
     status: StatusCode,
     /// The `type` of the `OpenAI` shape, and Anthropic's.
     kinds: (&'static str, &'static str),
-    code: &'static str,
+    /// `None`: clients read the status in its place and nothing more, so that nothing tells of the backend (routing.md §8.3).
+    code: Option<&'static str>,
     message: String,
     details: Json,
 }
@@ -92,6 +93,10 @@ impl Answer {
                 (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "body_broken");
                 "the request body broke off or is malformed".to_owned()
             }
+            Error::BodyNotJson => {
+                (status, kinds, code) = (StatusCode::BAD_REQUEST, INVALID, "body_not_json");
+                "the request body is not one JSON object or list in UTF-8".to_owned()
+            }
             Error::NotReady => {
                 return Self::of(&Error::Refused(Refused::by(Gate::ControlPlaneUnavailable)));
             }
@@ -118,8 +123,13 @@ impl Answer {
                 "the backend did not answer in time".to_owned()
             }
             Error::HiddenStatus { .. } => {
-                (status, kinds, code) = (StatusCode::NOT_IMPLEMENTED, ("not_implemented", "api_error"), "");
-                "Not Implemented".to_owned()
+                return Self {
+                    status: StatusCode::NOT_IMPLEMENTED,
+                    kinds: ("not_implemented", "api_error"),
+                    code: None,
+                    message: "Not Implemented".to_owned(),
+                    details,
+                };
             }
             Error::BackendBadAnswer { status: answered } => {
                 (status, kinds, code) = (StatusCode::BAD_GATEWAY, UPSTREAM, "backend_bad_answer");
@@ -135,7 +145,7 @@ impl Answer {
                 "no backend of this route has a model with this id".to_owned()
             }
         };
-        Self { status, kinds, code, message, details }
+        Self { status, kinds, code: Some(code), message, details }
     }
 }
 
@@ -169,21 +179,20 @@ fn anthropic_kind(status: StatusCode) -> &'static str {
 /// The whole response.
 pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
     let answer = Answer::of(error);
-    let body = match shape {
-        // The whole of it (routing.md §8.3): nothing tells of the backend.
-        Shape::OpenAi if matches!(error, Error::HiddenStatus { .. }) => json!({"error": {
+    let body = match (shape, answer.code) {
+        (Shape::OpenAi, None) => json!({"error": {
             "message": answer.message,
             "type": answer.kinds.0,
             "code": answer.status.as_u16(),
         }}),
-        Shape::OpenAi => json!({"error": {
+        (Shape::OpenAi, Some(code)) => json!({"error": {
             "message": answer.message,
             "type": answer.kinds.0,
             "param": null,
-            "code": answer.code,
+            "code": code,
             "details": answer.details,
         }}),
-        Shape::Anthropic => json!({"type": "error", "error": {"type": answer.kinds.1, "message": answer.message}}),
+        (Shape::Anthropic, _) => json!({"type": "error", "error": {"type": answer.kinds.1, "message": answer.message}}),
     };
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = answer.status;
@@ -217,6 +226,7 @@ pub(crate) fn render(error: &Error, shape: Shape) -> Response<Full<Bytes>> {
         | Error::BodyTooLarge { .. }
         | Error::BodyTimeout
         | Error::BodyBroken
+        | Error::BodyNotJson
         | Error::BackendUnreachable
         | Error::BackendSilent
         | Error::HiddenStatus { .. }

@@ -16,6 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use router_policy::header::context_window;
+use router_policy::session::extract::Api;
 use tokio::sync::Semaphore;
 
 use self::attempts::Answer;
@@ -30,6 +31,7 @@ use super::tally::Tally;
 use super::{auth, body, health, host, models, route, session, upload};
 use crate::bodylog::BodyLog;
 use crate::bodylog::record::{Begun, Record};
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::coordinate::lease::Outcome;
 use crate::coordinate::{Admission, Ask, Client, Reservation};
@@ -64,6 +66,8 @@ pub(crate) struct Proxy {
     pub(crate) control_plane: Client,
     /// Whose turn it is to have its body read for a page.
     pub(crate) inspections: Semaphore,
+    /// What answers take up that are held to be rewritten.
+    pub(crate) held_answers: Arc<Budget>,
     /// `None`: off.
     pub(crate) body_log: Option<Arc<BodyLog>>,
     /// The traffic listener's address is loopback.
@@ -217,7 +221,8 @@ impl Exchange<'_> {
         let key_id = auth::check(route.options.auth, &snapshot, &head.headers, self.proxy.is_loopback)?;
         let key_id = key_id.as_deref().unwrap_or_default();
         let turn = session::turn_of(&route, &head.headers);
-        let reader = session::Reader { route: &route, snapshot: &snapshot, key_id, turn: turn.as_ref() };
+        let api = Api::of_path(parsed.inner);
+        let reader = session::Reader { route: &route, snapshot: &snapshot, key_id, turn: turn.as_ref(), api };
         let context_window = context_window(&head.headers);
         let wanted = models::Wanted::of(&head.method, parsed.inner, route.models.is_some());
         if let Some(log) = self.proxy.body_log.as_ref().filter(|_| wanted.is_none()) {
@@ -252,8 +257,12 @@ impl Exchange<'_> {
         }
         let (body, reservation) = taken_in?;
         // 4. Who it is, may what it holds come in, and what is changed in it.
-        let Content { identity, body, changes } =
-            self.read_content(&route, &reader, parsed.inner, &head.headers, body)?;
+        let to = (&head.method, parsed.inner);
+        let Content { identity, body, changes, is_edited } =
+            self.read_content(&route, &reader, to, &head.headers, body)?;
+        if is_edited {
+            headers::forget_digests(&mut head.headers);
+        }
         drop((snapshot, turn));
         ask.model = identity.model;
         ask.fingerprint = identity.session.as_ref().and_then(|session| session.fingerprint);
@@ -279,7 +288,7 @@ impl Exchange<'_> {
             hides_usage,
             is_head: outbound.method == Method::HEAD,
         };
-        answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.name);
+        answer.rewriting = Rewriting::of(&mut answer.response, wanted, &route.metrics, &self.proxy.held_answers);
         Ok(Reply::Backend(answer))
     }
 

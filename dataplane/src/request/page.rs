@@ -22,8 +22,7 @@ use percent_encoding::percent_decode;
 use router_policy::ids::RouteName;
 use router_policy::option::Affinity;
 use router_policy::session::hash;
-use router_policy::toggle::Switch;
-use router_policy::toggle::page::{PageChange, switch_of_page};
+use router_policy::toggle::page::{PageChange, pages_of, switch_of_page};
 use router_proto::v1;
 use serde_json::{Map, Value as Json, json};
 use tonic::{ConnectError, Status};
@@ -80,21 +79,9 @@ impl<'a> Page<'a> {
             toggle => {
                 let switch = switch_of_page(toggle)?;
                 let change = PageChange::of(switch, |name| query.get(name).map(String::as_str));
-                change.is_change().then(|| shown_on(switch))
+                pages_of(switch).filter(|_| change.is_change()).map(|pages| pages.shown_on)
             }
         }
-    }
-}
-
-/// The page that shows a payload feature; its switch's own, without a change, where there is no other.
-fn shown_on(switch: Switch) -> &'static str {
-    match switch {
-        Switch::BodyLog => "_bodylog_status",
-        Switch::CchStrip => "_cch_strip_status",
-        Switch::RejectRules => "_reject_rules_status",
-        Switch::KimiNormalize => "_kimi_normalize_toggle",
-        Switch::IncludeUsage => "_include_usage_toggle",
-        _ => "_system_hoist_toggle",
     }
 }
 
@@ -135,8 +122,16 @@ where
             let of = (route, snapshot);
             let read = Inspected::read(&page, proxy, of, request, &question.query, Counting::Uncounted).await;
             let is_full = question.query.get("full").is_some_and(|full| full == "1");
-            return read
-                .map_or_else(|refused| refused, |read| respond(StatusCode::OK, read.trial(is_full).to_string()));
+            let read = match read {
+                Ok(read) => read,
+                Err(refused) => return refused,
+            };
+            let _turn = proxy.inspections.acquire().await;
+            // Digests of bodies of up to 200 MiB are no work for a thread that serves others.
+            return match tokio::task::spawn_blocking(move || read.trial(is_full).to_string()).await {
+                Ok(page) => respond(StatusCode::OK, page),
+                Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &page, "the trial was not finished"),
+            };
         }
         ("_route_inspect", Some((snapshot, route))) => {
             let of = (route, snapshot);

@@ -2,8 +2,11 @@
 //! §4).
 
 use bytes::Bytes;
+use http::Method;
 use router_policy::body::transform::{Changes, Transforms};
+use router_policy::option::resolved::Unreadable;
 use router_policy::payload_count::PayloadCount;
+use router_policy::toggle::Switch;
 
 use super::error::Error;
 use crate::snapshot::RouteEntry;
@@ -13,6 +16,9 @@ const COMPLETIONS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
 const MESSAGES: &str = "/v1/messages";
 /// Paths that no rule refuses (payloads.md §4.5).
 const NEVER_REFUSED: [&str; 2] = ["/v1/models", "/health"];
+
+/// Why a transform leaves a body that it would change.
+const TOO_LONG: &str = "with it the body would more than double its length";
 
 /// A rule's refusal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +30,21 @@ pub(crate) struct Rejected {
 }
 
 /// Asks the route's rules; they see the client's own bytes, and only those that are JSON.
-pub(super) fn check_rules(route: &RouteEntry, path: &str, body: &[u8]) -> Result<(), Error> {
+pub(super) fn check_rules(route: &RouteEntry, method: &Method, path: &str, body: &[u8]) -> Result<(), Error> {
     let payload = &route.options.payload;
     if !route.rejects || NEVER_REFUSED.contains(&path) {
         return Ok(());
     }
-    let Some(verdict) = payload.reject_rules.judge(body) else { return Ok(()) };
+    let verdict = match payload.reject_rules.try_judge(body) {
+        Ok(Some(verdict)) => verdict,
+        Ok(None) => return Ok(()),
+        Err(_) if body.is_empty() => return Ok(()),
+        Err(_) => {
+            route.metrics.passed.body_not_judged();
+            let is_refused = payload.reject_rules_unreadable == Unreadable::Refuse && *method == Method::POST;
+            return if is_refused { Err(Error::BodyNotJson) } else { Ok(()) };
+        }
+    };
     route.metrics.payload.rule_hit(verdict.rule);
     let message = verdict.message.map_or_else(|| format!("request rejected by rule '{}'", verdict.rule), str::to_owned);
     Err(Error::RejectedByRule(Rejected {
@@ -58,9 +73,6 @@ pub(super) fn edit(route: &RouteEntry, path: &str, body: &[u8]) -> (Option<Bytes
         return (None, Changes::default());
     }
     let (edited, changes) = transforms.apply(body);
-    if changes.usage_not_possible {
-        tracing::debug!(route = %route.name, "stream_options is no object: token counts can't be asked for");
-    }
     (edited.map(Bytes::from), changes)
 }
 
@@ -76,6 +88,19 @@ pub(super) fn count(route: &RouteEntry, changes: &Changes) {
     ] {
         if more > 0 {
             counts.add(count, more);
+        }
+    }
+    for (is_skipped, transform, why) in [
+        (
+            changes.usage_not_possible,
+            Switch::IncludeUsage,
+            "stream_options is no object: token counts can't be asked for",
+        ),
+        (changes.kimi_too_long, Switch::KimiNormalize, TOO_LONG),
+        (changes.hoist_too_long, Switch::SystemHoist, TOO_LONG),
+    ] {
+        if is_skipped {
+            route.metrics.passed.transform(transform, why);
         }
     }
 }

@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderValue};
-use router_policy::body::peek::Peek;
+use router_policy::body::peek::{Peek, without_bom};
 use router_policy::flow::{TurnHeader, parse_turn_header};
 use router_policy::header::SESSION_TURN;
 use router_policy::ids::Fingerprint;
 use router_policy::option::Affinity;
+use router_policy::session::extract::Api;
 use router_policy::session::{Found, hash};
 use serde_json::value::RawValue;
 
@@ -61,6 +62,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) key_id: &'a str,
     pub(crate) turn: Option<&'a TurnHeader>,
+    pub(crate) api: Api,
 }
 
 impl Reader<'_> {
@@ -76,6 +78,7 @@ impl Reader<'_> {
 
     fn read<T>(&self, headers: &HeaderMap, body: &[u8], see: impl FnOnce(&[u8]) -> T) -> (Identity, Option<T>) {
         // Whatever its content type says: engines read JSON under any.
+        let body = without_bom(body);
         let first = body.trim_ascii_start().first();
         let peek = (first == Some(&b'{')).then(|| Peek::read(body)).flatten();
         // A list is JSON without fields (payloads.md §2.2).
@@ -83,7 +86,7 @@ impl Reader<'_> {
         let given = self
             .turn
             .map(|turn| Found { id: Cow::Borrowed(turn.session_id.as_bytes()), source: "header.x-phanrouter-session" });
-        let search = self.route.options.session_sources.search_with(headers, peek.as_ref(), given);
+        let search = self.route.options.session_sources.search_with(headers, peek.as_ref(), given, self.api);
         let model = peek.and_then(|peek| peek.model_name()).unwrap_or_default();
         let model = model_name(model);
         let id = search.found.as_ref().map(|found| found.id.as_ref());
@@ -157,7 +160,7 @@ mod tests {
     fn malformed_json_has_no_body_session_but_keeps_the_header_s() {
         let snapshot = snapshot();
         let route = snapshot.route("r").unwrap();
-        let reader = Reader { route, snapshot: &snapshot, key_id: "", turn: None };
+        let reader = Reader { route, snapshot: &snapshot, key_id: "", turn: None, api: Api::Other };
         let mut headers = HeaderMap::new();
         let broken = br#"{"user": "u", "#;
         assert!(reader.identify(&headers, broken).session.is_none());
@@ -165,7 +168,9 @@ mod tests {
         let identity = reader.identify(&headers, whole);
         assert_eq!(identity.session.unwrap().source, "body.user");
         assert_eq!((identity.model.as_str(), identity.stream, identity.is_json), ("m", true, true));
-        for (body, is_json) in [(" [1, {}]", true), ("[1", false), ("1", false), ("", false), ("{} {}", false)] {
+        for (body, is_json) in
+            [(" [1, {}]", true), ("\u{feff}[]", true), ("[1", false), ("1", false), ("", false), ("{} {}", false)]
+        {
             assert_eq!(reader.identify(&headers, body.as_bytes()).is_json, is_json, "{body}");
         }
         headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));

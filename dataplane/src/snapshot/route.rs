@@ -10,8 +10,8 @@ use router_policy::header::SESSION_TURN;
 use router_policy::ids::RouteName;
 use router_policy::option::RouteOptions;
 use router_policy::option::catalogue::SESSION_SOURCES;
-use router_policy::route::RouteSpec;
 use router_policy::toggle::{Limit, Switch};
+use router_proto::convert::{InvalidMessage, KnownRules};
 use router_proto::v1;
 
 use crate::metrics::{BackendMetrics, Metrics, RouteMetrics};
@@ -38,6 +38,8 @@ pub(crate) struct RouteEntry {
     pub(crate) backends: Vec<BackendEntry>,
     /// `host:port` → its place in `backends`.
     places: HashMap<Arc<str>, usize>,
+    /// For the entry that takes this one's place.
+    rules: KnownRules,
     pub(crate) metrics: Arc<RouteMetrics>,
 }
 
@@ -60,9 +62,12 @@ pub(crate) struct BackendEntry {
 }
 
 impl RouteEntry {
-    pub(super) fn new(message: &v1::Route, metrics: &Metrics) -> Result<Self, router_proto::convert::InvalidMessage> {
-        let spec = RouteSpec::try_from(message)?;
+    /// `old`: the entry that this one takes the place of.
+    pub(super) fn new(message: &v1::Route, old: Option<&Self>, metrics: &Metrics) -> Result<Self, InvalidMessage> {
+        let unknown = KnownRules::default();
+        let (spec, rules) = old.map_or(&unknown, |old| &old.rules).read_route(message)?;
         let options = spec.options();
+        let is_by_model = spec.is_by_model();
         let mut session_headers: Vec<HeaderName> = options.session_sources.headers().cloned().collect();
         let known = SESSION_SOURCES.iter().filter_map(|source| source.strip_prefix("header."));
         for name in known.map(HeaderName::from_static) {
@@ -72,7 +77,7 @@ impl RouteEntry {
         }
         let is_on = |switch: Switch| {
             let switched = message.switches.get(switch.name()).map(|word| word == "on");
-            switched.unwrap_or_else(|| switch.by_default(&spec))
+            switched.unwrap_or_else(|| switch.by_options(&options, is_by_model))
         };
         let ranks_turns = is_on(Switch::SessionPrio);
         // Where it means nothing it is a header like any other.
@@ -88,7 +93,7 @@ impl RouteEntry {
         let rejects = is_on(Switch::RejectRules) && !options.payload.reject_rules.is_empty();
         let pct = message.switches.get(Limit::BodyLogPct.name()).and_then(|number| number.parse().ok());
         let bodylog_pct = if is_on(Switch::BodyLog) { pct.unwrap_or(options.payload.bodylog_pct) } else { 0.0 };
-        let models = spec.is_by_model().then(|| spec.models().into_iter().map(str::to_owned).collect());
+        let models = is_by_model.then(|| spec.models().into_iter().map(str::to_owned).collect());
         // Each backend of the spec was made of the message's at the same place.
         let stated = spec.backends.iter().zip(&message.backends);
         let backends: Vec<BackendEntry> = stated
@@ -116,6 +121,7 @@ impl RouteEntry {
             models,
             backends,
             places,
+            rules,
             metrics,
         })
     }
@@ -193,7 +199,7 @@ mod tests {
                 ..Default::default()
             })
             .collect();
-        let entry = RouteEntry::new(&message, &Metrics::new()).unwrap();
+        let entry = RouteEntry::new(&message, None, &Metrics::new()).unwrap();
         let shown: Vec<_> = entry
             .backends
             .iter()
@@ -215,7 +221,7 @@ mod tests {
             let mut message = route();
             message.options.extend(option.map(|value| ("session_prio".to_owned(), value.to_owned())));
             message.switches.extend(switch.map(|value| ("session_prio".to_owned(), value.to_owned())));
-            let entry = RouteEntry::new(&message, &Metrics::new()).unwrap();
+            let entry = RouteEntry::new(&message, None, &Metrics::new()).unwrap();
             let is_stripped = entry.session_headers.contains(&SESSION_TURN);
             assert_eq!((entry.ranks_turns, is_stripped), (is_on, is_on), "{option:?} {switch:?}");
         }
@@ -230,7 +236,7 @@ mod tests {
         };
         let mut message = route();
         message.backends = vec![served("h:1", &["b", "a"]), served("h:2", &["b"])];
-        let by_model = RouteEntry::new(&message, &Metrics::new()).unwrap();
+        let by_model = RouteEntry::new(&message, None, &Metrics::new()).unwrap();
         let pool = |entry: &RouteEntry, model: &str| -> Vec<String> {
             entry.pool(model).map(|backend| backend.address.to_string()).collect()
         };
@@ -239,7 +245,7 @@ mod tests {
         assert_eq!(pool(&by_model, "b"), ["h:1", "h:2"]);
         assert!(pool(&by_model, "").is_empty());
         message.backends = vec![served("h:1", &[]), served("h:2", &[])];
-        let flat = RouteEntry::new(&message, &Metrics::new()).unwrap();
+        let flat = RouteEntry::new(&message, None, &Metrics::new()).unwrap();
         assert!(flat.models.is_none());
         assert_eq!(pool(&flat, "whatever"), ["h:1", "h:2"]);
     }
@@ -250,9 +256,36 @@ mod tests {
         let mut message = route();
         message.options.insert("session_sources".into(), "body.user".into());
         message.options.insert("extra_session_headers".into(), "x-smg-routing-key".into());
-        let entry = RouteEntry::new(&message, &metrics).unwrap();
+        let entry = RouteEntry::new(&message, None, &metrics).unwrap();
         for name in ["x-session-id", "x-session-affinity", "x-smg-routing-key"] {
             assert!(entry.session_headers.iter().any(|header| header == name), "{name}");
         }
+    }
+
+    #[test]
+    fn rules_are_made_ready_once_for_each_text_and_syntax() {
+        let metrics = Metrics::new();
+        let rules = |entry: &RouteEntry| entry.options.payload.reject_rules.clone();
+        let mut message = route();
+        let text = r#"[{"field":"model","op":"match","value":"^a"}]"#;
+        message.options.insert("reject_rules".into(), text.into());
+        let first = RouteEntry::new(&message, None, &metrics).unwrap();
+        message.switches.insert("reject_rules".into(), "on".into());
+        let second = RouteEntry::new(&message, Some(&first), &metrics).unwrap();
+        assert!(second.rejects && rules(&second).is_same_as(&rules(&first)));
+        assert!(!rules(&RouteEntry::new(&message, None, &metrics).unwrap()).is_same_as(&rules(&first)), "the control");
+        let third = RouteEntry::new(&message, Some(&second), &metrics).unwrap();
+        assert!(rules(&third).is_same_as(&rules(&first)), "over any number of changes");
+        let mut lua = message.clone();
+        lua.options.insert("match_syntax".into(), "lua".into());
+        let lua = RouteEntry::new(&lua, Some(&third), &metrics).unwrap();
+        assert!(!rules(&lua).is_same_as(&rules(&third)));
+        message.options.insert("reject_rules".into(), text.replace("^a", "^b"));
+        let other = RouteEntry::new(&message, Some(&third), &metrics).unwrap();
+        assert!(
+            rules(&other).judge(br#"{"model":"b"}"#).is_some() && rules(&third).judge(br#"{"model":"b"}"#).is_none()
+        );
+        message.options.remove("reject_rules");
+        assert!(rules(&RouteEntry::new(&message, Some(&other), &metrics).unwrap()).is_empty());
     }
 }

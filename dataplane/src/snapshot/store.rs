@@ -59,7 +59,7 @@ impl Snapshot {
             next.routes.remove(name);
         }
         for route in &message.routes {
-            match RouteEntry::new(route, metrics) {
+            match RouteEntry::new(route, self.routes.get(&route.name).map(Arc::as_ref), metrics) {
                 Ok(entry) => {
                     next.routes.insert(route.name.clone(), Arc::new(entry));
                 }

@@ -48,8 +48,7 @@ async fn what_is_counted_is_told_once_and_what_comes_without_a_link_waits_for_th
     // Read and counted; it waits for a slot.
     let mut client = connect(replica.addr).await;
     client.write(post("/v1/x", &[], r#"{"model":"m"}"#)).await;
-    let line = "router_bodies_parsed_total{route=\"chat\"} 2\n";
-    while !replica.metrics().await.contains(line) {}
+    replica.sees_metric("router_bodies_parsed_total{route=\"chat\"} 2").await;
     control.open(true);
     answered(&mut client, &backend).await;
     assert_eq!(control.counted().await, parsed(1), "not what the first link was told");

@@ -75,14 +75,19 @@ impl Replica {
         while self.metrics().await.contains("\nrouter_control_plane_link_up 1\n") {}
     }
 
+    /// Waits until a series has this value; fails when it takes too long.
+    pub(super) async fn sees_metric(&self, line: &str) {
+        let line = format!("{line}\n");
+        soon("the series", async { while !self.metrics().await.contains(&line) {} }).await;
+    }
+
     pub(super) async fn readyz(&self) -> Message {
         client::call(self.admin, &client::get("/readyz")).await
     }
 
     /// Waits until this version is in force.
     pub(super) async fn sees_snapshot(&self, version: u64) {
-        let line = format!("router_snapshot_version {version}\n");
-        soon("the snapshot", async { while !self.metrics().await.contains(&line) {} }).await;
+        self.sees_metric(&format!("router_snapshot_version {version}")).await;
     }
 
     pub(super) async fn metrics(&self) -> String {

@@ -173,7 +173,13 @@ async fn payloads_5_2_a_json_answer_of_more_than_8_mib_passes_as_it_is() {
             assert_eq!(client.head().await.header("content-length"), None);
             client.until("0\r\n\r\n").await
         };
-        let (answer, ()) = tokio::join!(reading, upstream.answer(&body));
+        // Without a stated length, as one that is too large to be held would not be touched with it.
+        let sending = async {
+            upstream.write(EVENTS.replace("text/event-stream", "application/json")).await;
+            chunk(&mut upstream, &body).await;
+            upstream.write("0\r\n\r\n").await;
+        };
+        let (answer, ()) = tokio::join!(reading, sending);
         // Without the lengths of its chunks.
         let mut got = String::new();
         let mut rest = answer.as_str();
@@ -319,6 +325,38 @@ async fn a_body_that_is_not_passed_on_is_not_waited_for() {
         } else {
             upstream.closed().await;
         }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_in_many_small_pieces_at_once_is_read_to_its_end() {
+    let mut bench = Bench::start(&[VLLM]).await;
+    let (mut client, mut upstream, _) = bench.exchange(&get("/v1/x")).await;
+    // More pieces than are kept in one go, all in the replica's hands before it is asked for the next.
+    let pieces = BODY.chars().fold(String::new(), |pieces, c| pieces + "1\r\n" + &String::from(c) + "\r\n");
+    assert!(BODY.len() > 64);
+    let head = EVENTS.replace("text/event-stream", "application/json");
+    upstream.write(format!("{head}{pieces}0\r\n\r\n")).await;
+    client.head().await;
+    sees(&mut client, BODY_REWRITTEN).await;
+    assert_eq!(client.until("0\r\n\r\n").await, "0\r\n\r\n");
+    assert_eq!(bench.release().await.outcome(), v1::Outcome::Complete);
+}
+
+#[tokio::test]
+async fn digests_of_a_body_that_was_edited_are_not_passed_on() {
+    let mut bench = Bench::start(&[("include_usage_default_enabled", "true")]).await;
+    let digests = ["digest", "content-digest", "repr-digest", "content-md5"];
+    let headers = digests.map(|name| (name, "x"));
+    for (body, is_edited) in [(r#"{"stream":true}"#, true), (r#"{"stream":false}"#, false)] {
+        let (mut client, mut upstream, asked) = bench.exchange(&post("/v1/completions", &headers, body)).await;
+        assert_eq!(asked.text() != body, is_edited);
+        for name in digests {
+            assert_eq!(asked.header(name).is_some(), !is_edited, "{name}");
+        }
+        upstream.answer("{}").await;
+        client.message().await;
+        bench.release().await;
     }
 }
 

@@ -154,3 +154,39 @@ async fn rules_change_with_the_snapshot() {
     let answer = call(replica.addr, &post("/v1/x", &[], BAD)).await;
     assert_eq!((answer.status(), &error(&answer)["error"]["details"]["rule"]), (429, &json!("no_danger")));
 }
+
+#[tokio::test]
+async fn what_rules_cannot_read_is_counted_and_refused_where_the_route_says_so() {
+    let nan = r#"{"model": "danger", "temperature": NaN}"#;
+    let (_control, backend, replica) = start(ON, None).await;
+    served(&replica, &backend, &post("/v1/chat/completions", &[], nan)).await;
+    served(&replica, &backend, &post("/v1/chat/completions", &[], "")).await;
+    let marked = call(replica.addr, &post("/v1/chat/completions", &[], &format!("\u{feff}{BAD}"))).await;
+    assert_eq!(marked.status(), 429, "a byte order mark hides nothing");
+    let count = |count: u32| format!("router_bodies_not_judged_total{{route=\"chat\"}} {count}\n");
+    assert!(replica.metrics().await.contains(&count(1)));
+
+    let refuse = [ON, &[("reject_rules_unreadable", "refuse")]].concat();
+    let (_control, backend, replica) = start(&refuse, None).await;
+    let answer = call(replica.addr, &post("/v1/chat/completions", &[], nan)).await;
+    assert_eq!((answer.status(), &error(&answer)["error"]["code"]), (400, &json!("body_not_json")));
+    served(&replica, &backend, &post("/v1/chat/completions", &[], "")).await;
+    served(&replica, &backend, &post("/v1/chat/completions", &[], "{}")).await;
+    served(&replica, &backend, &post("/v1/files", &[], nan).replacen("POST", "PUT", 1)).await;
+    assert!(replica.metrics().await.contains(&count(2)));
+
+    // Rules that are off judge nothing.
+    let (_control, backend, replica) = start(&[("reject_rules_unreadable", "refuse")], None).await;
+    served(&replica, &backend, &post("/v1/chat/completions", &[], nan)).await;
+    assert!(replica.metrics().await.contains(&count(0)));
+}
+
+#[tokio::test]
+async fn a_transform_that_has_to_leave_a_body_is_counted() {
+    let (_control, backend, replica) = start(&[("include_usage_default_enabled", "true")], None).await;
+    served(&replica, &backend, &post("/v1/completions", &[], r#"{"stream":true,"stream_options":{}}"#)).await;
+    let series = r#"router_transforms_skipped_total{route="chat",transform="include_usage"}"#;
+    assert!(!replica.metrics().await.contains(series), "the control");
+    served(&replica, &backend, &post("/v1/completions", &[], r#"{"stream":true,"stream_options":5}"#)).await;
+    assert!(replica.metrics().await.contains(&format!("{series} 1\n")));
+}

@@ -11,6 +11,13 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// What states something of a body's very bytes, its length apart.
+pub(super) const DIGESTS: [HeaderName; 4] = [
+    HeaderName::from_static("digest"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+    HeaderName::from_static("content-md5"),
+];
 const DP_RANK: HeaderName = HeaderName::from_static("x-data-parallel-rank");
 
 /// Turns a client's headers into those of every try upstream; only `Host` and the rank differ from try to try.
@@ -38,6 +45,13 @@ pub(crate) fn for_backend(
     // A proxy in front that ends TLS knows better.
     headers.entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
     headers.insert(REQUEST_ID, request_id.clone());
+}
+
+/// The body is not the one any more of which the client stated a digest.
+pub(crate) fn forget_digests(headers: &mut HeaderMap) {
+    for name in &DIGESTS {
+        headers.remove(name);
+    }
 }
 
 /// The parts that depend on the backend.

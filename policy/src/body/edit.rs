@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What edits may add to a text, in bytes, on top of the text's own length. Without a bound a body with one long name and
+/// What one transform's edits may add to a text, in bytes, on top of the text's own length. Without a bound a body with one long name and
 /// many short references to it would grow with the square of its length.
 const MAX_ADDED: usize = 64 << 10;
 
@@ -14,7 +14,10 @@ const MAX_ADDED: usize = 64 << 10;
 pub(crate) struct Edits<'t> {
     text: &'t str,
     list: Vec<Edit>,
+    /// By the transform that is at it.
     added: usize,
+    /// By those before it.
+    added_before: usize,
 }
 
 #[derive(Debug)]
@@ -45,12 +48,26 @@ pub(crate) struct TooLong;
 
 impl<'t> Edits<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, list: Vec::new(), added: 0 }
+        Self { text, list: Vec::new(), added: 0, added_before: 0 }
     }
 
     /// Whether too much is added already: further edits are for nothing.
     pub(super) fn is_too_long(&self) -> bool {
         self.added > self.text.len() + MAX_ADDED
+    }
+
+    /// Lets one transform make its edits; `None`, and none of them is kept, when they would add too much. Those of others
+    /// stay.
+    pub(super) fn attempt<T>(&mut self, transform: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.added_before = self.added_before.saturating_add(std::mem::take(&mut self.added));
+        let kept = self.list.len();
+        let done = transform(self);
+        if !self.is_too_long() {
+            return Some(done);
+        }
+        self.list.truncate(kept);
+        self.added = 0;
+        None
     }
 
     /// Takes a part out.
@@ -97,7 +114,7 @@ impl<'t> Edits<'t> {
         }
         // Stable: of two at one place the first comes first. Each transform's edits are in order, so this is a merge.
         self.list.sort_by_key(|edit| edit.range.start);
-        let mut out = String::with_capacity(self.text.len() + self.added);
+        let mut out = String::with_capacity(self.text.len() + self.added_before + self.added);
         self.write(0..self.text.len(), &mut out);
         Ok(Some(out))
     }

@@ -14,6 +14,7 @@ use memchr::memmem;
 
 use self::top_level::TopLevel;
 use super::edit::Edits;
+use super::peek::without_bom;
 
 /// How tool call ids of Kimi models are numbered (payloads.md §3.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +57,7 @@ pub struct Transforms {
 
 /// What was done to a body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is of another transform")]
 pub struct Changes {
     /// Billing markers were taken off.
     pub cch_stripped: bool,
@@ -67,14 +69,22 @@ pub struct Changes {
     pub hoisted: u64,
     /// `stream_options` is such that token counts can't be asked for.
     pub usage_not_possible: bool,
+    /// Tool call ids stay: with new ones the body would more than double its length.
+    pub kimi_too_long: bool,
+    /// System messages stay, for the same reason.
+    pub hoist_too_long: bool,
 }
 
 impl Transforms {
     /// Applies what is on, in the order cch, kimi, usage, hoist; the result is as if one were applied after the other.
-    /// `None` for the body: it stays as it is, as does one that is not one JSON object in UTF-8, and one that would more than
-    /// double its length.
+    /// `None` for the body: it stays as it is, as does one that is not one JSON object in UTF-8. A transform with which it
+    /// would more than double its length is left out.
     pub fn apply(&self, body: &[u8]) -> (Option<Vec<u8>>, Changes) {
-        self.try_apply(body).unwrap_or_default()
+        let json = without_bom(body);
+        let (edited, changes) = self.try_apply(json).unwrap_or_default();
+        let bom = body.get(..body.len() - json.len()).unwrap_or_default();
+        let edited = edited.map(|edited| if bom.is_empty() { edited } else { [bom, &edited].concat() });
+        (edited, changes)
     }
 
     fn try_apply(self, body: &[u8]) -> Option<(Option<Vec<u8>>, Changes)> {
@@ -82,16 +92,19 @@ impl Transforms {
         let top = TopLevel::read(body)?;
         let mut edits = Edits::new(top.text);
         let cch_stripped = on.cch_strip && cch_strip::edit(&top, &mut edits);
-        let kimi_ids = on.kimi_normalize.map_or(0, |strategy| kimi_normalize::edit(&top, strategy, &mut edits));
-        let usage =
-            if on.include_usage { include_usage::edit(&top, &mut edits) } else { include_usage::Outcome::NotNeeded };
-        let hoisted = if on.system_hoist { system_hoist::edit(&top, &mut edits) } else { 0 };
+        let kimi_ids = on
+            .kimi_normalize
+            .map_or(Some(0), |strategy| edits.attempt(|edits| kimi_normalize::edit(&top, strategy, edits)));
+        let usage = on.include_usage.then(|| edits.attempt(|edits| include_usage::edit(&top, edits))).flatten();
+        let hoisted = if on.system_hoist { edits.attempt(|edits| system_hoist::edit(&top, edits)) } else { Some(0) };
         let changes = Changes {
             cch_stripped,
-            kimi_ids,
-            usage_asked: usage == include_usage::Outcome::Asked,
-            hoisted,
-            usage_not_possible: usage == include_usage::Outcome::NotPossible,
+            kimi_ids: kimi_ids.unwrap_or(0),
+            usage_asked: usage == Some(include_usage::Outcome::Asked),
+            hoisted: hoisted.unwrap_or(0),
+            usage_not_possible: usage == Some(include_usage::Outcome::NotPossible),
+            kimi_too_long: kimi_ids.is_none(),
+            hoist_too_long: hoisted.is_none(),
         };
         let edited = edits.apply().ok()?;
         Some((edited.map(String::into_bytes), changes))

@@ -4,7 +4,7 @@ mod flow;
 mod payload;
 
 pub use flow::{FlowSettings, LimitSource, SignalSettings};
-pub use payload::{IncludeUsage, PayloadSettings};
+pub use payload::{IncludeUsage, PayloadSettings, Unreadable};
 
 use std::collections::BTreeMap;
 use std::time::Duration;

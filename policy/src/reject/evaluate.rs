@@ -81,6 +81,11 @@ pub struct Verdict<'a> {
     pub message: Option<&'a str>,
 }
 
+/// A body that rules can't be asked about: it is no JSON object or list in UTF-8.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the body is no JSON object or list in UTF-8")]
+pub struct Unreadable;
+
 /// What became of a list of rules.
 #[derive(Debug)]
 pub(super) struct Compiled {
@@ -134,6 +139,11 @@ impl RuleSet {
         self.syntax
     }
 
+    /// Whether it is a copy of the other, or the other of it.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
         self.inner.rules.is_empty()
@@ -149,12 +159,19 @@ impl RuleSet {
     /// Takes time linear in the body, once for the fields of all rules, and then for each condition what it reads of its own
     /// field.
     pub fn judge(&self, body: &[u8]) -> Option<Verdict<'_>> {
+        self.try_judge(body).ok().flatten()
+    }
+
+    /// The same, telling a body that no rule is met by from one that can't be read.
+    ///
+    /// # Errors
+    /// The body is no JSON object or list in UTF-8. A byte order mark before it is passed over.
+    pub fn try_judge(&self, body: &[u8]) -> Result<Option<Verdict<'_>>, Unreadable> {
         if self.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let found = self.inner.plan.find(body)?;
-        let met = self.inner.rules.iter().find(|ready| ready.condition.is_met(&found))?;
-        Some(met.rule.verdict())
+        let found = self.inner.plan.find(body).ok_or(Unreadable)?;
+        Ok(self.inner.rules.iter().find(|ready| ready.condition.is_met(&found)).map(|met| met.rule.verdict()))
     }
 
     pub(super) fn found<'b>(&self, body: &'b [u8]) -> Option<Vec<Found<'b>>> {

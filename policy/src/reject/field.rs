@@ -1,4 +1,5 @@
-//! The fields that rules speak of, and the one pass over a body that finds those of all rules (payloads.md §4.2).
+//! The fields that rules speak of, and how those of all rules are found in a body (payloads.md §4.2): it is parsed once, and of
+//! that only the fields that rules name are read again, to their own depth.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::cursor::{Cursor, count_chars, inner, unescaped};
 use super::number::Number;
+use crate::body::peek::without_bom;
 
 /// Names in a path: as deep as conditions may be.
 const MAX_PATH: usize = 32;
@@ -196,12 +198,13 @@ impl Plan {
 
     /// Finds every field, in order of slot; `None` unless the body is one JSON object or list in UTF-8. A list has no fields.
     pub(super) fn find<'b>(&self, body: &'b [u8]) -> Option<Vec<Found<'b>>> {
-        let first = *body.trim_ascii_start().first()?;
+        let json = without_bom(body);
+        let first = *json.trim_ascii_start().first()?;
         // Uploads of other kinds are not even looked through.
         if first != b'{' && first != b'[' {
             return None;
         }
-        let text = simdutf8::basic::from_utf8(body).ok()?;
+        let text = simdutf8::basic::from_utf8(json).ok()?;
         let mut found: Vec<Found<'b>> = Vec::new();
         found.resize_with(self.fields.len(), Found::default);
         for (slot, field) in found.iter_mut().zip(&self.fields) {

@@ -52,7 +52,8 @@ impl Rule {
 /// Rules as written, valid but for their patterns, whose syntax is another option's.
 #[derive(Debug, Clone, Default)]
 pub struct RuleList {
-    rules: Vec<Rule>,
+    /// Shared by all copies.
+    rules: Arc<Vec<Rule>>,
     /// Made once for all copies of this list, as options are read again and again: with regular expressions, with Lua patterns.
     compiled: Arc<[OnceLock<Compiled>; 2]>,
 }
@@ -86,7 +87,7 @@ impl RuleList {
             }
             other => reader.note("", format!("list of rules expected, got {}", json_kind(other))),
         }
-        (Self { rules, compiled: Arc::default() }, reader.problems)
+        (Self { rules: Arc::new(rules), compiled: Arc::default() }, reader.problems)
     }
 
     /// Takes out the rules with a pattern that is none, for a stored document, and says which.
@@ -94,12 +95,13 @@ impl RuleList {
         let problems = self.compiled(syntax).problems.clone();
         if !problems.is_empty() {
             let mut index = 0;
-            self.rules.retain(|_| {
+            let rules = Arc::make_mut(&mut self.rules);
+            rules.retain(|_| {
                 let place = format!("[{index}]");
                 index += 1;
                 !problems.iter().any(|problem| is_within(&problem.node, &place))
             });
-            for rule in &mut self.rules {
+            for rule in rules {
                 rule.written = rule.understood();
             }
             self.compiled = Arc::default();

@@ -5,10 +5,17 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName};
 use serde_json::value::RawValue;
 
+use self::metadata::Metadata;
 use crate::body::peek::{self, Peek};
+
+mod metadata;
 
 /// Longest session id, in characters. A longer one is passed over (rulings §2).
 pub const MAX_ID_CHARS: usize = 256;
+
+/// Bytes of a JSON string, quotes left out, of which more than [`MAX_ID_CHARS`] characters are sure: none takes more than an
+/// escaped surrogate pair does.
+const MAX_RAW_ID: usize = MAX_ID_CHARS * 12;
 
 /// One place that may hold a session id.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +52,28 @@ pub enum Space {
     Litellm,
 }
 
+/// Whose body it is: `input` is a user's message in one API, and a text to embed or to classify in others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Api {
+    /// The Responses API.
+    Responses,
+    /// Any other.
+    #[default]
+    Other,
+}
+
+impl Api {
+    /// By the path, without the route's prefix.
+    pub fn of_path(path: &str) -> Self {
+        let after = path.strip_prefix("/v1/responses");
+        if after.is_some_and(|after| after.is_empty() || after.starts_with('/')) {
+            Self::Responses
+        } else {
+            Self::Other
+        }
+    }
+}
+
 /// A session id and where it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found<'a> {
@@ -61,6 +90,38 @@ pub struct Search<'a> {
     pub found: Option<Found<'a>>,
     /// Ids that stood before it and are longer than [`MAX_ID_CHARS`]; each was passed over (rulings §2).
     pub too_long: u32,
+}
+
+/// What stands in a source.
+#[derive(Debug)]
+enum Value<'a> {
+    /// Perhaps blank, perhaps too long.
+    Id(Cow<'a, [u8]>),
+    /// Longer than any id may be; not looked at any further.
+    TooLong,
+}
+
+/// A body that is looked through: its metadata are read when a source asks for them, once.
+#[derive(Debug)]
+struct Body<'p, 'a> {
+    peek: &'p Peek<'a>,
+    api: Api,
+    metadata: Metadata<'a>,
+    litellm_metadata: Metadata<'a>,
+}
+
+impl<'p, 'a> Body<'p, 'a> {
+    fn new(peek: &'p Peek<'a>, api: Api) -> Self {
+        let (metadata, litellm_metadata) = (Metadata::new(peek.metadata), Metadata::new(peek.litellm_metadata));
+        Self { peek, api, metadata, litellm_metadata }
+    }
+
+    fn space(&self, space: Space) -> &Metadata<'a> {
+        match space {
+            Space::Metadata => &self.metadata,
+            Space::Litellm => &self.litellm_metadata,
+        }
+    }
 }
 
 /// A route's sources, in order.
@@ -105,35 +166,40 @@ impl SourceList {
         })
     }
 
-    /// The first acceptable id.
+    /// The first acceptable id, in a chat's body or one of any other API than [`Api::Responses`].
     pub fn find<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Option<Found<'a>> {
         self.search(headers, body).found
     }
 
-    /// Looks through the sources in order.
+    /// Looks through the sources in order, likewise.
     pub fn search<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Search<'a> {
-        self.search_with(headers, body, None)
+        self.search_with(headers, body, None, Api::Other)
     }
 
-    /// The same, with an id that was found elsewhere (the session priority header's) as one more source, right after the
-    /// headers.
+    /// The same for a body of any API, with an id that was found elsewhere (the session priority header's) as one more
+    /// source, right after the headers.
     pub fn search_with<'a>(
         &'a self,
         headers: &'a HeaderMap,
         body: Option<&Peek<'a>>,
         given: Option<Found<'a>>,
+        api: Api,
     ) -> Search<'a> {
         let mut too_long = 0;
         let (first, rest) = self.sources.split_at_checked(self.headers_end).unwrap_or((&self.sources, &[]));
+        let body = body.map(|body| Body::new(body, api));
         let mut look = |source: &'a Source| {
-            let found = source.read(headers, body).filter(|found| !is_blank(&found.id))?;
-            // A message is of any length: it is no id.
-            let is_id = *source != Source::FirstUserMessage;
-            if is_id && is_too_long(&found.id) {
-                too_long += 1;
-                return None;
-            }
-            Some(found)
+            let (value, label) = source.read(headers, body.as_ref())?;
+            let id = match value {
+                Value::Id(id) if is_blank(&id) => return None,
+                // A message is of any length: it is no id.
+                Value::Id(id) if *source == Source::FirstUserMessage || !is_too_long(&id) => id,
+                Value::Id(_) | Value::TooLong => {
+                    too_long += 1;
+                    return None;
+                }
+            };
+            Some(Found { id, source: label })
         };
         let found = first.iter().find_map(&mut look).or(given).or_else(|| rest.iter().find_map(&mut look));
         Search { found, too_long }
@@ -166,60 +232,51 @@ impl Source {
         })
     }
 
-    /// What stands there, acceptable or not.
-    fn read<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Peek<'a>>) -> Option<Found<'a>> {
+    /// What stands there, acceptable or not, and what the source is called.
+    fn read<'a>(&'a self, headers: &'a HeaderMap, body: Option<&Body<'_, 'a>>) -> Option<(Value<'a>, &'a str)> {
         if let Self::Header { name, label } = self {
             let mut values = headers.get_all(name).iter();
             let value = values.next()?;
             // A header sent twice names no session (routing.md §4).
             let is_single = values.next().is_none();
-            return is_single.then(|| Found { id: Cow::Borrowed(value.as_bytes()), source: label });
+            return is_single.then(|| (Value::Id(Cow::Borrowed(value.as_bytes())), label.as_str()));
         }
         let body = body?;
-        let (id, source) = match self {
+        let peek = body.peek;
+        Some(match self {
             Self::Header { .. } => return None,
             Self::SessionId(space) => {
-                (peek::field(space.raw(body)?, "session_id").and_then(text_or_number)?, space.pick("session_id"))
+                (body.space(*space).session_id().and_then(text_or_number)?, space.pick("session_id"))
             }
             Self::UserSessionId(space) => {
-                let user = peek::field(space.raw(body)?, "user_id")?;
+                let user = body.space(*space).user_id()?;
                 if user.get().starts_with('{') {
                     (peek::field(user, "session_id").and_then(text_or_number)?, space.pick("user_id.session_id"))
                 } else {
-                    let inner = peek::string(user)?;
-                    (json_session_id(&inner)?, space.pick("user_id[json].session_id"))
+                    (body.space(*space).user_json_session_id()?, space.pick("user_id[json].session_id"))
                 }
             }
-            Self::UserId(space) => {
-                (peek::field(space.raw(body)?, "user_id").and_then(text)?, space.pick("user_id[plain]"))
-            }
+            Self::UserId(space) => (body.space(*space).user_text()?, space.pick("user_id[plain]")),
             Self::Conversation => {
-                let raw = body.conversation?;
+                let raw = peek.conversation?;
                 let id = if raw.get().starts_with('{') { peek::field(raw, "id")? } else { raw };
                 (text(id)?, "body.conversation")
             }
-            Self::PromptCacheKey => (text(body.prompt_cache_key?)?, "body.prompt_cache_key"),
-            Self::User => (text(body.user?)?, "body.user"),
+            Self::PromptCacheKey => (text(peek.prompt_cache_key?)?, "body.prompt_cache_key"),
+            Self::User => (text(peek.user?)?, "body.user"),
             Self::FirstUserMessage => {
-                let content = peek::first_user_content(body.messages.or(body.input)?)?;
+                let input = peek.input.filter(|_| body.api == Api::Responses);
+                let content = peek::first_user_content(peek.messages.or(input)?)?;
                 if is_empty_content(content) {
                     return None;
                 }
-                return Some(Found { id: Cow::Borrowed(content.get().as_bytes()), source: "body.first_user_message" });
+                (Value::Id(Cow::Borrowed(content.get().as_bytes())), "body.first_user_message")
             }
-        };
-        Some(Found { id, source })
+        })
     }
 }
 
 impl Space {
-    fn raw<'a>(self, body: &Peek<'a>) -> Option<&'a RawValue> {
-        match self {
-            Self::Metadata => body.metadata,
-            Self::Litellm => body.litellm_metadata,
-        }
-    }
-
     fn pick(self, field: &str) -> &'static str {
         match (self, field) {
             (Self::Metadata, "session_id") => "body.metadata.session_id",
@@ -248,26 +305,24 @@ fn is_empty_content(content: &RawValue) -> bool {
     matches!(content.get(), "null" | "[]") || peek::string(content).is_some_and(|text| text.trim().is_empty())
 }
 
-fn text(raw: &RawValue) -> Option<Cow<'_, [u8]>> {
-    Some(match peek::string(raw)? {
+/// A string's text. One that is sure to be too long is not even unescaped.
+fn text(raw: &RawValue) -> Option<Value<'_>> {
+    if raw.get().starts_with('"') && raw.get().len() > MAX_RAW_ID + 2 {
+        return Some(Value::TooLong);
+    }
+    Some(Value::Id(match peek::string(raw)? {
         Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
         Cow::Owned(text) => Cow::Owned(text.into_bytes()),
-    })
+    }))
 }
 
 /// A number's literal text is kept: ids differ where a float would not (payloads.md §2.1).
-fn text_or_number(raw: &RawValue) -> Option<Cow<'_, [u8]>> {
+fn text_or_number(raw: &RawValue) -> Option<Value<'_>> {
     let literal = raw.get();
     if literal.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
-        return Some(Cow::Borrowed(literal.as_bytes()));
+        return Some(Value::Id(Cow::Borrowed(literal.as_bytes())));
     }
     text(raw)
-}
-
-fn json_session_id<'a>(inner: &str) -> Option<Cow<'a, [u8]>> {
-    let raw: &RawValue = serde_json::from_str(inner).ok()?;
-    let id = text_or_number(peek::field(raw, "session_id")?)?;
-    Some(Cow::Owned(id.into_owned()))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod whole;
 mod tests;
 
 use self::events::Events;
+pub use self::whole::HELD_MAX;
 use self::whole::Whole;
 use crate::body::edit::Edits;
 
@@ -84,11 +85,13 @@ impl PartialEq for Handler {
 pub enum Output {
     /// The chunk as it is.
     Same,
-    /// This in its place; empty when all of it is held for now, or taken out.
+    /// So many bytes of the chunk, from its start; none when all of it is held for now.
+    First(usize),
+    /// This in its place; empty when all of it is taken out.
     Changed(Vec<u8>),
 }
 
-/// Takes one answer to its client. Its memory is bounded: up to 1 MiB of a line, or 8 MiB of a JSON answer, are held.
+/// Takes one answer to its client. Its memory is bounded: up to 1 MiB of a line, or [`HELD_MAX`] of a JSON answer, are held.
 #[derive(Debug)]
 pub struct Rewriter(Mode);
 
@@ -123,6 +126,15 @@ impl Rewriter {
         match &mut self.0 {
             Mode::Events(events) => events.end(),
             Mode::Whole(whole) => whole.end(),
+        }
+    }
+
+    /// No more is to be held of a JSON answer: what is, to be sent; the rest passes as it is. An event stream has nothing to
+    /// give up.
+    pub fn give_up(&mut self) -> Vec<u8> {
+        match &mut self.0 {
+            Mode::Events(_) => Vec::new(),
+            Mode::Whole(whole) => whole.give_up(),
         }
     }
 

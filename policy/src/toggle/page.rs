@@ -6,15 +6,30 @@ use super::{Limit, Switch, ToggleKey, ToggleValue};
 
 /// The switch that a page shows and sets.
 pub fn switch_of_page(page: &str) -> Option<Switch> {
-    Some(match page {
-        "_bodylog_toggle" => Switch::BodyLog,
-        "_cch_strip_toggle" => Switch::CchStrip,
-        "_kimi_normalize_toggle" => Switch::KimiNormalize,
-        "_include_usage_toggle" => Switch::IncludeUsage,
-        "_system_hoist_toggle" => Switch::SystemHoist,
-        "_reject_rules_toggle" => Switch::RejectRules,
-        _ => return None,
-    })
+    Switch::ALL.into_iter().find(|switch| pages_of(*switch).is_some_and(|pages| pages.toggle == page))
+}
+
+/// Pages of a payload feature's switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SwitchPages {
+    /// Shows and sets it.
+    pub toggle: &'static str,
+    /// Shows the feature; the same without a change, where there is no other.
+    pub shown_on: &'static str,
+}
+
+/// The pages of a switch; `None` for the switches of flow control, whose pages are others (limits.md §12).
+pub fn pages_of(switch: Switch) -> Option<SwitchPages> {
+    let alone = |toggle| Some(SwitchPages { toggle, shown_on: toggle });
+    match switch {
+        Switch::BodyLog => Some(SwitchPages { toggle: "_bodylog_toggle", shown_on: "_bodylog_status" }),
+        Switch::CchStrip => Some(SwitchPages { toggle: "_cch_strip_toggle", shown_on: "_cch_strip_status" }),
+        Switch::RejectRules => Some(SwitchPages { toggle: "_reject_rules_toggle", shown_on: "_reject_rules_status" }),
+        Switch::KimiNormalize => alone("_kimi_normalize_toggle"),
+        Switch::IncludeUsage => alone("_include_usage_toggle"),
+        Switch::SystemHoist => alone("_system_hoist_toggle"),
+        Switch::LoadRateLimit | Switch::Ttft | Switch::Ttft429 | Switch::Tps | Switch::SessionPrio => None,
+    }
 }
 
 /// A change by such a page. Values that are none are passed over.
@@ -82,5 +97,18 @@ mod tests {
     fn only_switch_pages_have_a_switch() {
         assert_eq!(switch_of_page("_bodylog_toggle"), Some(Switch::BodyLog));
         assert_eq!((switch_of_page("_bodylog_status"), switch_of_page("_ttft_toggle")), (None, None));
+    }
+
+    #[test]
+    fn each_page_is_one_switch_s() {
+        let pages: Vec<_> = Switch::ALL.into_iter().filter_map(pages_of).collect();
+        assert_eq!(pages.len(), 6);
+        for switch in Switch::ALL {
+            let found = pages_of(switch).and_then(|pages| switch_of_page(pages.toggle));
+            assert_eq!(found, pages_of(switch).map(|_| switch));
+        }
+        assert_eq!(switch_of_page("_cch_strip_status"), None);
+        assert_eq!(pages_of(Switch::CchStrip).unwrap().shown_on, "_cch_strip_status");
+        assert_eq!(pages_of(Switch::SystemHoist).unwrap().shown_on, "_system_hoist_toggle");
     }
 }

@@ -1,7 +1,7 @@
 //! Routes as replicas get them.
 
 use router_policy::ids::{BackendId, RouteName};
-use router_policy::option::{OptionSet, Preset};
+use router_policy::option::{OptionSet, Preset, Value};
 use router_policy::route::validate::parse_stored_option;
 use router_policy::route::{BackendSpec, Priority, RouteSpec};
 
@@ -10,6 +10,8 @@ use crate::v1;
 
 /// The key under which a message carries the preset among the options.
 const PRESET: &str = "preset";
+/// The option whose reading takes time.
+const RULES: &str = "reject_rules";
 
 /// The route without its backends' states and what is set at run time; the caller fills those in.
 impl From<&RouteSpec> for v1::Route {
@@ -27,22 +29,42 @@ impl From<&RouteSpec> for v1::Route {
     }
 }
 
-/// Options that this version does not know, or whose value it can't read, keep their default: a newer control plane may
-/// know more.
 impl TryFrom<&v1::Route> for RouteSpec {
     type Error = InvalidMessage;
 
     fn try_from(route: &v1::Route) -> Result<Self, InvalidMessage> {
+        KnownRules::default().read_route(route).map(|(spec, _)| spec)
+    }
+}
+
+/// A route's reject rules as they were read last. A route is told anew with every ban and every switch, and its rules, whose
+/// patterns take time to make ready, are seldom other ones.
+#[derive(Debug, Clone, Default)]
+pub struct KnownRules(Option<(String, Value)>);
+
+impl KnownRules {
+    /// Reads a route; rules whose text is known are taken over as they are, with what was made ready of them. Beside it: what
+    /// to keep for the next time.
+    ///
+    /// Options that this version does not know, or whose value it can't read, keep their default: a newer control plane may
+    /// know more.
+    ///
+    /// # Errors
+    /// A name or an address that is none.
+    pub fn read_route(&self, route: &v1::Route) -> Result<(RouteSpec, Self), InvalidMessage> {
         let name = RouteName::new(&route.name).map_err(|error| InvalidMessage::new("route.name", error.to_string()))?;
         let preset = route.options.get(PRESET).and_then(|text| Preset::parse(text)).unwrap_or_default();
-        let set: OptionSet = route
-            .options
-            .iter()
-            .filter(|(key, _)| *key != PRESET)
-            .filter_map(|(key, text)| parse_stored_option(key, &serde_json::Value::String(text.clone())))
-            .collect();
+        let rules_text = route.options.get(RULES);
+        let known = self.0.as_ref().filter(|(text, _)| rules_text == Some(text)).cloned();
+        let read = |key: &String, text: &String| match (&known, key.as_str()) {
+            (Some((_, rules)), RULES) => Some((RULES, rules.clone())),
+            _ => parse_stored_option(key, &serde_json::Value::String(text.clone())),
+        };
+        let options = route.options.iter().filter(|(key, _)| *key != PRESET);
+        let set: OptionSet = options.filter_map(|(key, text)| read(key, text)).collect();
         let backends = route.backends.iter().map(BackendSpec::try_from).collect::<Result<_, _>>()?;
-        Ok(Self { name, is_default: route.is_default, preset, set, backends })
+        let rules = known.or_else(|| Some((rules_text?.clone(), set.get(RULES)?.clone())));
+        Ok((RouteSpec { name, is_default: route.is_default, preset, set, backends }, Self(rules)))
     }
 }
 

@@ -54,7 +54,7 @@ fn of_sample(change: &Change<'_>) -> Option<String> {
 /// What a switch does not do by itself, or does besides.
 fn of_switch(change: &Change<'_>, switch: Switch, is_on: bool) -> Option<String> {
     let options = change.spec.options();
-    let measures_tps = options.flow.tps.is_stated() || options.flow.adaptive_cc;
+    let measures_tps = change.after.measures_tps(&options.flow, change.now);
     let note = match (switch, is_on) {
         (Switch::Tps, false) if options.flow.adaptive_cc => "without tps the adaptive limit is not in force",
         (Switch::IncludeUsage, false) if measures_tps => {

@@ -179,6 +179,27 @@ async fn limits_10_a_master_switch_that_is_off_for_a_time_comes_back_by_itself()
     assert_eq!(bench.pool.state.lock().pools.list[0].refusals.concurrency, 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn rulings_7_replicas_hear_that_a_limit_which_is_set_has_token_counts_asked_for() {
+    let told = |bench: &Bench| bench.pool.message().switches.get("include_usage").cloned();
+    let limited = bench(json!({})).await;
+    assert_eq!(told(&limited), None, "the document says it");
+    set(&limited, "ttft_limit_ms", "500", None);
+    assert_eq!(told(&limited), None, "the control");
+    set(&limited, "tps_limit_tps", "20", Some(30 * SECOND));
+    assert_eq!(told(&limited).as_deref(), Some("on"));
+    tokio::time::advance(30 * SECOND).await;
+    limited.pool.tick();
+    assert!(limited.pool.take_dirty());
+    assert_eq!(told(&limited), None, "its time is over");
+    let measuring = bench(json!({"tps_limit_tps": 20})).await;
+    assert_eq!(told(&measuring), None, "the document says it");
+    set(&measuring, "tps", "off", None);
+    assert_eq!(told(&measuring).as_deref(), Some("off"), "nothing measures");
+    set(&measuring, "include_usage", "on", None);
+    assert_eq!(told(&measuring).as_deref(), Some("on"), "the switch comes first");
+}
+
 #[tokio::test]
 async fn another_replica_s_word_on_an_answer_is_passed_over() {
     let mut bench = bench(json!({})).await;

@@ -8,9 +8,9 @@ use jiff::tz::TimeZone;
 use router_policy::payload_count::PayloadCount;
 use tokio::time::Instant;
 
-use crate::bodylog::budget::Share;
 use crate::bodylog::record::Finished;
 use crate::bodylog::{frame, meta};
+use crate::budget::Share;
 use crate::metrics::RouteMetrics;
 
 /// So many bytes are sent at once, in bytes.

@@ -1,7 +1,7 @@
 //! What a request's body says: who it is, whether it may come in, and what is changed in it.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method};
 use router_policy::body::transform::Changes;
 use router_policy::payload_count::PayloadCount;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -20,20 +20,22 @@ pub(super) struct Content {
     /// As the backend gets it.
     pub(super) body: Bytes,
     pub(super) changes: Changes,
+    /// It is not what the client sent.
+    pub(super) is_edited: bool,
 }
 
 impl Exchange<'_> {
-    /// Reads a whole body.
+    /// Reads a whole body, sent to this path by this method.
     pub(super) fn read_content(
         &mut self,
         route: &RouteEntry,
         reader: &session::Reader<'_>,
-        path: &str,
+        to: (&Method, &str),
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Content, Error> {
         let is_long = body.len() > LONG;
-        let read = || self.read_now(route, reader, path, headers, body);
+        let read = || self.read_now(route, reader, to, headers, body);
         // Where there are other workers to go on with the rest.
         if is_long && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
             tokio::task::block_in_place(read)
@@ -46,10 +48,11 @@ impl Exchange<'_> {
         &mut self,
         route: &RouteEntry,
         reader: &session::Reader<'_>,
-        path: &str,
+        to: (&Method, &str),
         headers: &HeaderMap,
         body: Bytes,
     ) -> Result<Content, Error> {
+        let (method, path) = to;
         if let Some(record) = &mut self.record {
             record.request(&body);
         }
@@ -61,20 +64,20 @@ impl Exchange<'_> {
         if identity.is_json {
             route.metrics.payload.add(PayloadCount::Parsed, 1);
         }
-        if let Err(error) = payload::check_rules(route, path, &body) {
+        if let Err(error) = payload::check_rules(route, method, path, &body) {
             self.routed.session = identity.session;
             return Err(error);
         }
         let (edited, changes) =
             if identity.is_json { payload::transform(route, path, &body) } else { (None, Changes::default()) };
-        let Some(edited) = edited else { return Ok(Content { identity, body, changes }) };
+        let Some(edited) = edited else { return Ok(Content { identity, body, changes, is_edited: false }) };
         // A message that sessions are known by must be the same in each turn, which it may be without its marker only.
         if route.options.session_sources.reads_messages()
             && changes != (Changes { usage_asked: true, ..Changes::default() })
         {
             identity = self.identify(reader, headers, &edited);
         }
-        Ok(Content { identity, body: edited, changes })
+        Ok(Content { identity, body: edited, changes, is_edited: true })
     }
 
     /// Who it is. The id itself is told to the body log only.

@@ -10,6 +10,7 @@ use http_body_util::Full;
 use md5::{Digest, Md5};
 use router_policy::body::transform::Changes;
 use router_policy::payload_count::PayloadCount;
+use router_policy::session::extract::Api;
 use serde_json::{Value as Json, json};
 
 use super::{Page, key_of, refuse};
@@ -22,6 +23,9 @@ use crate::snapshot::{RouteEntry, Snapshot};
 
 /// What the request is read as; `path` in the query says otherwise.
 const PATH: &str = "/v1/chat/completions";
+
+/// The most of a body that is told back, in bytes.
+const SHOWN_MAX: usize = 1 << 20;
 
 /// What there is to say of it.
 pub(super) struct Inspected {
@@ -70,11 +74,11 @@ impl Inspected {
         let sent = Intake::new(body, limit, proxy.config.body_timeout).finish().await.map_err(fail)?;
         let key_id = key_of(proxy, route, snapshot, &head.headers);
         let turn = session::turn_of(route, &head.headers);
-        let reader = session::Reader { route, snapshot, key_id: &key_id, turn: turn.as_ref() };
+        let path = query.get("path").map_or(PATH, String::as_str);
+        let reader = session::Reader { route, snapshot, key_id: &key_id, turn: turn.as_ref(), api: Api::of_path(path) };
         let (mut identity, mut session_id) = reader.identify_and_tell(&head.headers, &sent);
         let (mut edited, mut changes) = (None, Changes::default());
         if identity.is_json {
-            let path = query.get("path").map_or(PATH, String::as_str);
             (edited, changes) = payload::edit(route, path, &sent);
             if counting == Counting::Counted {
                 route.metrics.payload.add(PayloadCount::Parsed, 1);
@@ -120,7 +124,14 @@ impl Inspected {
         if let Some(fields) = page.as_object_mut() {
             let text = |bytes: &[u8]| Json::from(String::from_utf8_lossy(bytes));
             fields.extend(self.session_id.as_deref().map(|id| ("session_id".to_owned(), text(id))));
-            fields.extend(is_full.then(|| ("body_after".to_owned(), text(after))));
+            if is_full {
+                let shown = after.get(..SHOWN_MAX).unwrap_or(after);
+                fields.insert("body_after".to_owned(), text(shown));
+                if shown.len() < after.len() {
+                    let note = format!("body_after is the first {SHOWN_MAX} bytes of {}", after.len());
+                    fields.insert("note".to_owned(), Json::from(note));
+                }
+            }
         }
         page
     }
@@ -163,6 +174,12 @@ mod tests {
                 "body_md5": "0cc175b9c0f1b6a831c399e269772661", "bodylog_len": 3, "bodylog_md5": ABC,
                 "bodylog_differs": true, "session_id": "s\u{fffd}", "body_after": "a"})
         );
+        let long = "x".repeat(SHOWN_MAX + 1).leak();
+        let told = trial(Some(long), None, true);
+        assert_eq!(told["body_after"].as_str().unwrap().len(), SHOWN_MAX);
+        assert_eq!(told["note"], "body_after is the first 1048576 bytes of 1048577");
+        let whole = trial(Some(&long[1..]), None, true);
+        assert_eq!((whole["body_after"].as_str().unwrap().len(), whole.get("note")), (SHOWN_MAX, None));
         assert_eq!(md5_hex(b""), "d41d8cd98f00b204e9800998ecf8427e");
     }
 }

@@ -44,6 +44,18 @@ fn growth_has_a_bound() {
 }
 
 #[test]
+fn who_adds_too_much_loses_its_own_edits_alone() {
+    let text = "x".repeat(1000);
+    let grow = |edits: &mut Edits<'_>, times: usize| (0..times).for_each(|_| edits.insert(1000, "y".repeat(1000)));
+    let mut edits = Edits::new(&text);
+    assert_eq!(edits.attempt(|edits| edits.remove(0..998)), Some(()));
+    assert_eq!(edits.attempt(|edits| grow(edits, 67)), None);
+    assert_eq!(edits.attempt(|edits| grow(edits, 66)), Some(()), "each has room of its own");
+    assert_eq!(edits.attempt(|edits| edits.replace(998..999, "z")), Some(()));
+    assert_eq!(edits.apply(), Ok(Some(format!("zx{}", "y".repeat(66_000)))));
+}
+
+#[test]
 fn places_of_borrowed_parts() {
     let text = String::from("abcdef");
     assert_eq!(place(&text, &text[2..4]), 2..4);

@@ -90,6 +90,11 @@ pub struct FlowSettings {
 }
 
 impl FlowSettings {
+    /// Whether the options have TPS measured, whatever is set at run time.
+    pub fn measures_tps(&self) -> bool {
+        self.tps.is_stated() || self.adaptive_cc
+    }
+
     pub(super) fn read(read: &Reader<'_>) -> Self {
         let signal = |name: &str, limit: &str| SignalSettings {
             limit: read.optional_decimal(limit),

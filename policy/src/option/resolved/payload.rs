@@ -18,6 +18,15 @@ pub enum IncludeUsage {
     Off,
 }
 
+/// What becomes of a request whose body reject rules can't read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is served: no rule refuses it.
+    Pass,
+    /// It is refused.
+    Refuse,
+}
+
 /// Every option of payload handling. What may be switched at run time is what holds without a switch.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "each field is the catalogue's option of that name, described there")]
@@ -32,6 +41,7 @@ pub struct PayloadSettings {
     pub reject_rules: RuleSet,
     pub reject_rules_enabled: bool,
     pub reject_rules_status: u16,
+    pub reject_rules_unreadable: Unreadable,
     pub postprocess: Option<Handler>,
     pub bodylog: bool,
     pub bodylog_pct: f64,
@@ -59,6 +69,10 @@ impl PayloadSettings {
             },
             reject_rules_enabled: read.flag("reject_rules_default_enabled"),
             reject_rules_status: u16::try_from(read.int("reject_rules_status")).unwrap_or(429),
+            reject_rules_unreadable: match read.word("reject_rules_unreadable") {
+                "refuse" => Unreadable::Refuse,
+                _ => Unreadable::Pass,
+            },
             postprocess: Handler::named(read.word("postprocess")),
             bodylog: read.flag("bodylog_default_enabled"),
             bodylog_pct: f64::from(read.small("bodylog_default_pct")),
@@ -68,7 +82,7 @@ impl PayloadSettings {
     /// Whether streamed completions of the route are asked for their token counts, without a switch.
     pub fn asks_for_usage(&self, flow: &FlowSettings, is_by_model: bool) -> bool {
         match self.include_usage {
-            IncludeUsage::Auto => flow.tps.is_stated() || flow.adaptive_cc,
+            IncludeUsage::Auto => flow.measures_tps(),
             IncludeUsage::ByModel => is_by_model,
             IncludeUsage::On => true,
             IncludeUsage::Off => false,

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Each option with a value unlike its default.
-const OTHERS: [(&str, &str); 90] = [
+const OTHERS: [(&str, &str); 91] = [
     ("affinity", "off"),
     ("session_affinity_enabled", "false"),
     ("disable_body_user_affinity", "true"),
@@ -88,6 +88,7 @@ const OTHERS: [(&str, &str); 90] = [
     ("reject_rules", r#"[{"field":"x","op":"exists"}]"#),
     ("reject_rules_default_enabled", "true"),
     ("reject_rules_status", "413"),
+    ("reject_rules_unreadable", "refuse"),
     ("match_syntax", "lua"),
     ("postprocess", "vllm_format"),
     ("bodylog_default_enabled", "false"),

@@ -136,7 +136,7 @@ fn only_objects_and_lists_in_utf_8_are_judged() {
         assert!(rules.judge(judged.as_bytes()).is_some(), "{judged}");
     }
     for not in
-        ["", " ", "1", "\"{}\"", "null", "{", "{}{}", "{\"a\":}", "[1,]", "\u{feff}{}", "--x\r\n{}", "{\"a\":NaN}"]
+        ["", " ", "1", "\"{}\"", "null", "{", "{}{}", "{\"a\":}", "[1,]", "{}\u{feff}", "--x\r\n{}", "{\"a\":NaN}"]
     {
         assert!(rules.judge(not.as_bytes()).is_none(), "{not}");
     }
@@ -289,4 +289,30 @@ fn each_condition_s_result_is_told() {
     assert_eq!(leaf(&told.rules[1].condition), r#"model in "\u006d" true"#);
     assert_eq!(rules.explain(b"x"), None);
     assert_eq!(rules.explain(b"{}").unwrap().verdict, None);
+}
+
+#[test]
+fn a_byte_order_mark_hides_nothing_and_what_cannot_be_read_is_told_apart() {
+    let rules = set(&json!([{"field": "model", "op": "eq", "value": "danger"}]));
+    let body = r#"{"model":"danger"}"#;
+    assert!(rules.judge(format!("\u{feff}{body}").as_bytes()).is_some());
+    assert_eq!(rules.try_judge(b"\xef\xbb\xbf {\"model\":\"m\"}"), Ok(None));
+    assert_eq!(rules.try_judge(b"[]"), Ok(None), "a list has no fields");
+    let utf_16: Vec<u8> = body.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    for unreadable in [
+        &b""[..],
+        b"x",
+        b"7",
+        br#"{"model":"danger","temperature":NaN}"#,
+        br#"{"model":"danger","temperature":-Infinity}"#,
+        br#"{"model":"danger"}}"#,
+        b"{\"model\":\"danger\xff\"}",
+        b"\xef\xbb\xbf\xef\xbb\xbf{}",
+        &utf_16,
+    ] {
+        assert_eq!(rules.try_judge(unreadable), Err(Unreadable), "{}", String::from_utf8_lossy(unreadable));
+        assert_eq!(RuleSet::default().try_judge(unreadable), Ok(None), "without rules nothing is read");
+    }
+    let measured = set(&json!([{"field": "input_bytes", "op": "eq", "value": 5}]));
+    assert!(measured.judge(b"\xef\xbb\xbf{}").is_some(), "of all that was sent");
 }

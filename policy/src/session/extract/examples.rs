@@ -20,10 +20,14 @@ fn options(preset: Preset, set: &[(&str, &str)]) -> RouteOptions {
 
 /// The id and its source, `none` where there is none.
 fn found(options: &RouteOptions, headers: Headers, body: &str) -> (String, String) {
+    found_at(Api::Other, options, headers, body)
+}
+
+fn found_at(api: Api, options: &RouteOptions, headers: Headers, body: &str) -> (String, String) {
     let headers: HeaderMap =
         headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value))).collect();
     let peek = Peek::read(body.as_bytes());
-    match options.session_sources.find(&headers, peek.as_ref()) {
+    match options.session_sources.search_with(&headers, peek.as_ref(), None, api).found {
         Some(found) => (String::from_utf8(found.id.into_owned()).unwrap(), found.source.to_owned()),
         None => (String::new(), "none".to_owned()),
     }
@@ -126,7 +130,30 @@ fn bodies_of_each_api() {
         // Completions: the prompt is no session.
         (r#"{"model":"m","prompt":"once","user":"u"}"#, "u", "body.user"),
         (r#"{"model":"m","prompt":"once"}"#, "", "none"),
-        // Responses.
+        // Messages, as Claude Code sends its user id.
+        (
+            r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":"hi"}],"metadata":{"user_id":"user_1_account_2_session_3"}}"#,
+            "user_1_account_2_session_3",
+            "body.metadata.user_id[plain]",
+        ),
+        (
+            r#"{"model":"m","max_tokens":9,"system":"s","messages":[{"role":"user","content":"hi"}],"metadata":{"user_id":"{\"device_id\":\"d\",\"session_id\":\"3\"}"}}"#,
+            "3",
+            "body.metadata.user_id[json].session_id",
+        ),
+        // Embeddings: a text, or a list of them, is no user's message.
+        (r#"{"model":"m","input":"some text"}"#, "", "none"),
+        (r#"{"model":"m","input":"some text","user":"u"}"#, "u", "body.user"),
+        (r#"{"model":"m","input":["some text","more"],"encoding_format":"float"}"#, "", "none"),
+        (
+            r#"{"model":"m","input":[[1,2],[3]],"litellm_metadata":{"session_id":"l"}}"#,
+            "l",
+            "body.litellm_metadata.session_id",
+        ),
+    ] {
+        assert_eq!(found(&options, NO_HEADERS, body), (id.to_owned(), source.to_owned()), "{body}");
+    }
+    for (body, id, source) in [
         (
             r#"{"model":"m","input":"hi","conversation":"conv_1","previous_response_id":"resp_1","user":"u"}"#,
             "conv_1",
@@ -147,26 +174,8 @@ fn bodies_of_each_api() {
             "s",
             "body.metadata.session_id",
         ),
-        // Messages, as Claude Code sends its user id.
-        (
-            r#"{"model":"m","max_tokens":9,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":"hi"}],"metadata":{"user_id":"user_1_account_2_session_3"}}"#,
-            "user_1_account_2_session_3",
-            "body.metadata.user_id[plain]",
-        ),
-        (
-            r#"{"model":"m","max_tokens":9,"system":"s","messages":[{"role":"user","content":"hi"}],"metadata":{"user_id":"{\"device_id\":\"d\",\"session_id\":\"3\"}"}}"#,
-            "3",
-            "body.metadata.user_id[json].session_id",
-        ),
-        // Embeddings: one text is a user's message by itself, a list of texts or tokens is none.
-        (r#"{"model":"m","input":"some text","user":"u"}"#, "u", "body.user"),
-        (r#"{"model":"m","input":["some text","more"],"encoding_format":"float"}"#, "", "none"),
-        (
-            r#"{"model":"m","input":[[1,2],[3]],"litellm_metadata":{"session_id":"l"}}"#,
-            "l",
-            "body.litellm_metadata.session_id",
-        ),
     ] {
-        assert_eq!(found(&options, NO_HEADERS, body), (id.to_owned(), source.to_owned()), "{body}");
+        let found = found_at(Api::Responses, &options, NO_HEADERS, body);
+        assert_eq!(found, (id.to_owned(), source.to_owned()), "{body}");
     }
 }

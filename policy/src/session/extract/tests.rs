@@ -69,7 +69,6 @@ fn rulings_2_body_fields_in_order() {
             "\"hi\"",
             "body.first_user_message",
         ),
-        (r#"{"input": "once"}"#, "\"once\"", "body.first_user_message"),
         (r#"{"metadata": {"session_id": 123456789012345678}}"#, "123456789012345678", "body.metadata.session_id"),
     ];
     for (body, id, source) in rows {
@@ -178,7 +177,55 @@ fn rulings_2_the_session_priority_header_s_id_comes_between_headers_and_body() {
         (&body_alone, &header, given(), "header.x-phanrouter-session"),
         (&body_alone, &header, None, "body.user"),
     ] {
-        let search = list.search_with(headers, peek.as_ref(), given);
+        let search = list.search_with(headers, peek.as_ref(), given, Api::Other);
         assert_eq!(search.found.unwrap().source, expected);
+    }
+}
+
+#[test]
+fn rulings_2_input_is_a_user_s_message_in_the_responses_api_alone() {
+    let list = all();
+    let source = |path: &str, body: &str| {
+        let (headers, peek) = (HeaderMap::new(), Peek::read(body.as_bytes()));
+        let search = list.search_with(&headers, peek.as_ref(), None, Api::of_path(path));
+        search.found.map(|found| (String::from_utf8(found.id.into_owned()).unwrap(), found.source.to_owned()))
+    };
+    let once = Some(("\"once\"".to_owned(), "body.first_user_message".to_owned()));
+    for body in [r#"{"input": "once"}"#, r#"{"input": [{"role": "user", "content": "once"}]}"#] {
+        for path in ["/v1/responses", "/v1/responses/", "/v1/responses/input_tokens"] {
+            assert_eq!(source(path, body), once, "{path} {body}");
+        }
+        for path in ["/v1/embeddings", "/v1/moderations", "/v1/audio/speech", "/v1/responsesx", "/v1/completions"] {
+            assert_eq!(source(path, body), None, "{path} {body}");
+        }
+    }
+    let messages = r#"{"messages": [{"role": "user", "content": "once"}], "input": "other"}"#;
+    assert_eq!(source("/v1/chat/completions", messages), once);
+}
+
+#[test]
+fn json_in_a_user_id_is_read_up_to_16_kib_and_a_longer_one_is_a_plain_id() {
+    let list = all();
+    let with_pad = |pad: usize| {
+        let inner = format!(r#"{{\"pad\":\"{}\",\"session_id\":\"j\"}}"#, "p".repeat(pad));
+        (format!(r#"{{"metadata":{{"user_id":"{inner}"}},"user":"n"}}"#), inner.len())
+    };
+    let other = with_pad(0).1;
+    for (length, id, too_long) in [(16 << 10, "j", 0), ((16 << 10) + 1, "n", 1), (10 << 20, "n", 1)] {
+        let (body, is) = with_pad(length - other);
+        assert_eq!(is, length);
+        let (headers, peek) = (HeaderMap::new(), Peek::read(body.as_bytes()));
+        let search = list.search(&headers, peek.as_ref());
+        assert_eq!((search.found.unwrap().id.as_ref(), search.too_long), (id.as_bytes(), too_long), "{length}");
+    }
+}
+
+#[test]
+fn an_id_of_256_characters_may_be_all_escapes() {
+    let list = all();
+    for (count, expected) in [(256, "body.metadata.user_id[plain]"), (257, "body.user")] {
+        let body = format!(r#"{{"metadata":{{"user_id":"{}"}},"user":"n"}}"#, r"\ud83d\ude00".repeat(count));
+        let (headers, peek) = (HeaderMap::new(), Peek::read(body.as_bytes()));
+        assert_eq!(list.find(&headers, peek.as_ref()).unwrap().source, expected);
     }
 }

@@ -4,16 +4,21 @@ use super::hide_usage::is_usage_frame;
 use super::{Handler, Output};
 use crate::sse::line::{Lines, Piece};
 
+/// How a changed line starts.
+const DATA: &[u8] = b"data: ";
+/// Bytes that a changed chunk may be longer, without its buffer being moved.
+const SLACK: usize = 64;
+
 /// Rewrites one stream.
 #[derive(Debug)]
 pub(super) struct Events {
     lines: Lines,
-    rules: Rules,
+    editor: LineEditor,
 }
 
 /// What is done to lines, and where in an event the next one stands.
 #[derive(Debug)]
-struct Rules {
+struct LineEditor {
     handler: Option<Handler>,
     hides_usage: bool,
     /// The next line is the first of an event.
@@ -27,12 +32,16 @@ struct Rules {
 enum Fate {
     Same,
     Gone,
-    Changed(Vec<u8>),
+    /// Another payload; the line's ending stays.
+    Changed(String),
 }
 
 impl Events {
     pub(super) fn new(handler: Option<Handler>, hides_usage: bool) -> Self {
-        Self { lines: Lines::default(), rules: Rules { handler, hides_usage, is_first: true, is_taken_out: false } }
+        Self {
+            lines: Lines::default(),
+            editor: LineEditor { handler, hides_usage, is_first: true, is_taken_out: false },
+        }
     }
 
     /// See [`super::Rewriter::gave_up`].
@@ -47,42 +56,58 @@ impl Events {
         let mut same = 0;
         while let Some(piece) = self.lines.next(&mut rest) {
             let (bytes, fate) = match piece {
-                Piece::Line(line) => (line, self.rules.fate(line)),
-                Piece::TooLong(part) => (part, self.rules.passes()),
+                Piece::Line(line) => (line, self.editor.fate(line)),
+                Piece::TooLong(part) => (part, self.editor.passes()),
             };
             if out.is_none() && fate == Fate::Same {
                 same += bytes.len();
                 continue;
             }
-            let out = out.get_or_insert_with(|| beginning(chunk, same));
-            match fate {
-                Fate::Same => out.extend_from_slice(bytes),
-                Fate::Gone => {}
-                Fate::Changed(changed) => out.extend_from_slice(&changed),
-            }
+            fate.write(bytes, out.get_or_insert_with(|| beginning(chunk, same)));
         }
         match out {
             None if same == chunk.len() => Output::Same,
-            None => Output::Changed(beginning(chunk, same)),
+            None => Output::First(same),
             Some(out) => Output::Changed(out),
         }
     }
 
     pub(super) fn end(&mut self) -> Vec<u8> {
         let last = self.lines.end();
-        match self.rules.fate(&last) {
+        match self.editor.fate(&last) {
             Fate::Same => last,
-            Fate::Gone => Vec::new(),
-            Fate::Changed(changed) => changed,
+            fate => {
+                let mut out = Vec::new();
+                fate.write(&last, &mut out);
+                out
+            }
         }
     }
 }
 
-fn beginning(chunk: &[u8], bytes: usize) -> Vec<u8> {
-    chunk.get(..bytes).unwrap_or_default().to_vec()
+impl Fate {
+    /// Writes what goes out for a line.
+    fn write(&self, line: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Same => out.extend_from_slice(line),
+            Self::Gone => {}
+            Self::Changed(payload) => {
+                for part in [DATA, payload.as_bytes(), ending_of(line)] {
+                    out.extend_from_slice(part);
+                }
+            }
+        }
+    }
 }
 
-impl Rules {
+/// The start of a chunk, with room for the rest of it.
+fn beginning(chunk: &[u8], bytes: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(chunk.len() + SLACK);
+    out.extend_from_slice(chunk.get(..bytes).unwrap_or_default());
+    out
+}
+
+impl LineEditor {
     fn passes(&mut self) -> Fate {
         self.is_first = false;
         self.is_taken_out = false;
@@ -94,7 +119,7 @@ impl Rules {
             self.is_first = true;
             return if std::mem::take(&mut self.is_taken_out) { Fate::Gone } else { Fate::Same };
         }
-        let Some((payload, ending)) = data_of(line) else { return self.passes() };
+        let Some(payload) = data_of(line) else { return self.passes() };
         if self.hides_usage && is_usage_frame(payload) {
             // Another line of the event, such as its id, has left: then its blank line must end it.
             self.is_taken_out = self.is_first;
@@ -105,18 +130,25 @@ impl Rules {
             None => self.passes(),
             Some(edited) => {
                 self.passes();
-                Fate::Changed([b"data: ", edited.as_bytes(), ending].concat())
+                Fate::Changed(edited)
             }
         }
     }
 }
 
-/// The payload of a data line without the spaces around it, and the line's ending; `None` when there is nothing to rewrite.
-fn data_of(line: &[u8]) -> Option<(&[u8], &[u8])> {
-    let data = line.strip_prefix(b"data:")?;
-    let without = data.strip_suffix(b"\n").map_or(data, |data| data.strip_suffix(b"\r").unwrap_or(data));
-    let (_, ending) = data.split_at_checked(without.len())?;
-    let payload = without.trim_ascii();
+/// The payload of a data line without the spaces around it; `None` when there is nothing to rewrite.
+fn data_of(line: &[u8]) -> Option<&[u8]> {
+    let payload = line.strip_prefix(b"data:")?.trim_ascii();
     // `[DONE]`, and whatever else is no object.
-    payload.starts_with(b"{").then_some((payload, ending))
+    payload.starts_with(b"{").then_some(payload)
+}
+
+fn ending_of(line: &[u8]) -> &'static [u8] {
+    if line.ends_with(b"\r\n") {
+        b"\r\n"
+    } else if line.ends_with(b"\n") {
+        b"\n"
+    } else {
+        b""
+    }
 }

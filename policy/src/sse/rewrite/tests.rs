@@ -19,6 +19,7 @@ fn through<'a>(mut rewriter: Rewriter, chunks: impl IntoIterator<Item = &'a [u8]
     for chunk in chunks {
         match rewriter.push(chunk) {
             Output::Same => out.extend_from_slice(chunk),
+            Output::First(bytes) => out.extend_from_slice(&chunk[..bytes]),
             Output::Changed(changed) => out.extend(changed),
         }
     }
@@ -70,7 +71,7 @@ fn payloads_10_4_frames() {
 fn payloads_10_4_example_46_a_cut_line_leaves_whole() {
     let (before, after) = FRAME_41.split_at(40);
     let mut rewriter = Rewriter::events(Some(handler("vllm_format")), false);
-    assert_eq!(rewriter.push(before.as_bytes()), Output::Changed(Vec::new()));
+    assert_eq!(rewriter.push(before.as_bytes()), Output::First(0));
     assert_eq!(rewriter.push(after.as_bytes()), Output::Changed(REWRITTEN_41.into()));
     assert!(rewriter.end().is_empty());
 }
@@ -156,7 +157,7 @@ fn a_chunk_that_needs_no_change_is_not_copied() {
         assert_eq!(rewriter.push(chunk.as_bytes()), Output::Same, "{chunk}");
     }
     let mut rewriter = Rewriter::events(Some(handler("vllm_format")), true);
-    assert_eq!(rewriter.push(b": a\ndata: x"), Output::Changed(b": a\n".into()), "the control: half a line is held");
+    assert_eq!(rewriter.push(b": a\ndata: x"), Output::First(4), "the control: half a line is held");
 }
 
 const USAGE: &str = "data: {\"id\":\"x\",\"choices\":[],\"usage\":{\"prompt_tokens\":1}}\n\n";
@@ -223,6 +224,7 @@ fn payloads_5_2_a_json_answer_is_held_up_to_8_mib_and_strictly_more_passes() {
             assert_eq!(rewriter.gave_up(), !sent.is_empty());
             match rewriter.push(chunk) {
                 Output::Same => sent.extend_from_slice(chunk),
+                Output::First(bytes) => assert_eq!(bytes, 0, "all of it is held"),
                 Output::Changed(changed) => sent.extend(changed),
             }
         }
@@ -280,4 +282,13 @@ fn no_name_is_looked_for_in_vain() {
     }
     assert_eq!(Handler::named("none"), None);
     assert_eq!(HANDLER_NAMES, ["none", "strip_actual_usage", "vllm_format"]);
+}
+
+#[test]
+fn a_held_answer_that_is_given_up_passes_as_it_is() {
+    let mut rewriter = Rewriter::json(handler("strip_actual_usage"));
+    assert_eq!(rewriter.push(b"{\"actual_usage\":1,"), Output::First(0));
+    assert_eq!(rewriter.give_up(), b"{\"actual_usage\":1,");
+    assert!(rewriter.gave_up());
+    assert_eq!((rewriter.push(b"\"a\":1}"), rewriter.end()), (Output::Same, Vec::new()));
 }

@@ -3,7 +3,7 @@
 use super::{Handler, Output};
 
 /// The largest that is held, in bytes. Of a larger one, all that is held is sent and the rest passes.
-pub(super) const HELD_MAX: usize = 8 << 20;
+pub const HELD_MAX: usize = 8 << 20;
 
 /// Rewrites one answer.
 #[derive(Debug)]
@@ -29,14 +29,22 @@ impl Whole {
         }
         self.held.extend_from_slice(chunk);
         if self.held.len() <= HELD_MAX {
-            return Output::Changed(Vec::new());
+            return Output::First(0);
         }
+        Output::Changed(self.give_up())
+    }
+
+    /// See [`super::Rewriter::give_up`].
+    pub(super) fn give_up(&mut self) -> Vec<u8> {
         self.is_too_large = true;
-        Output::Changed(std::mem::take(&mut self.held))
+        std::mem::take(&mut self.held)
     }
 
     pub(super) fn end(&mut self) -> Vec<u8> {
         let held = std::mem::take(&mut self.held);
+        if self.is_too_large {
+            return held;
+        }
         self.handler.apply(&held).map_or(held, String::into_bytes)
     }
 }

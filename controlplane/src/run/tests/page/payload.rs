@@ -173,6 +173,12 @@ async fn each_reset_clears_its_own_counters(place: Place) {
         (&json!({"counters_reset": true}), &json!(0), &json!(0), &json!(false))
     );
     assert_eq!(get(&still, "_include_usage_toggle").await["injected_total"], 33, "the control");
+    get(&still, "_tps_limit?tps=20").await;
+    let follows = get(&still, "_include_usage_toggle").await;
+    assert_eq!((&follows["enabled"], &follows["source"]), (&json!(true), &json!("runtime")));
+    assert!(follows["note"].as_str().unwrap().starts_with("not as the document alone would have it"), "{follows}");
+    get(&still, "_tps_limit?tps=0").await;
+    assert_eq!(get(&still, "_include_usage_toggle").await["enabled"], false);
     let both = get(&still, "_include_usage_toggle?on=1&reset=1").await;
     assert_eq!(both["changes"], json!({"enabled": true, "counters_reset": true}));
     assert_eq!((&both["injected_total"], &both["enabled"]), (&json!(0), &json!(true)));

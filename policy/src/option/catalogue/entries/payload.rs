@@ -84,6 +84,15 @@ pub(super) const ENTRIES: &[OptionDef] = &[
         "HTTP status of a refusal by a rule that states none.",
     ),
     option(
+        "reject_rules_unreadable",
+        GROUP,
+        Kind::Word(&["pass", "refuse"]),
+        "pass",
+        "A POST whose body rules can't read, since it is no JSON object or list in UTF-8: `pass`: it is served. \
+         `refuse`: it is refused with 400, uploads of files too.",
+    )
+    .hidden(),
+    option(
         "match_syntax",
         GROUP,
         Kind::Word(&MatchSyntax::NAMES),

@@ -57,6 +57,7 @@ fn whole_lines_leave_with_the_chunk_that_ends_them() {
             for (at, byte) in stream.bytes().enumerate() {
                 match byte_by_byte.push(&[byte]) {
                     Output::Same => sent.push(byte),
+                    Output::First(bytes) => assert_eq!(bytes, 0),
                     Output::Changed(changed) => sent.extend(changed),
                 }
                 if byte == b'\n' {

@@ -1,5 +1,5 @@
-//! The memory that all records of a replica share: what is being captured and what waits for the collector. Counted, not
-//! reserved; asked when a buffer grows, not for each chunk.
+//! Memory that many share: all records of the body log, or all answers that are held to be rewritten. Counted, not allocated;
+//! asked when a buffer grows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 /// So many bytes for all.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     limit: usize,
     used: AtomicUsize,
     /// Shows the same to operators.
@@ -16,26 +16,26 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(limit: usize, shown: Gauge) -> Self {
+    pub(crate) fn new(limit: usize, shown: Gauge) -> Self {
         Self { limit, used: AtomicUsize::new(0), shown }
     }
 }
 
-/// What one record holds of it, given back in `Drop`.
+/// What one holder has of it, given back in `Drop`.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     budget: Arc<Budget>,
     held: usize,
 }
 
 impl Share {
     /// An empty one.
-    pub(super) fn new(budget: Arc<Budget>) -> Self {
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
         Self { budget, held: 0 }
     }
 
     /// Holds `more` bytes more; false, and nothing changed, when there is no room.
-    pub(super) fn grow(&mut self, more: usize) -> bool {
+    pub(crate) fn grow(&mut self, more: usize) -> bool {
         let room = |used: usize| used.checked_add(more).filter(|&sum| sum <= self.budget.limit);
         let has_room = self.budget.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
         if has_room {
@@ -43,6 +43,11 @@ impl Share {
             self.budget.shown.inc_by(shown(more));
         }
         has_room
+    }
+
+    /// Holds `sum` bytes or more; false, and nothing changed, when there is no room.
+    pub(crate) fn grow_to(&mut self, sum: usize) -> bool {
+        self.grow(sum.saturating_sub(self.held))
     }
 }
 
@@ -73,6 +78,7 @@ mod tests {
         assert_eq!((first.held, second.held, shown.get()), (6, 4, 10));
         drop(first);
         assert!(!second.grow(7) && second.grow(6));
+        assert!(second.grow_to(10) && second.grow_to(3) && !second.grow_to(11));
         drop(second);
         assert_eq!((budget.used.load(Ordering::Relaxed), shown.get()), (0, 0));
     }
