@@ -38,8 +38,17 @@ use self::record::Finished;
 use self::settings::Settings;
 use crate::metrics::RouteMetrics;
 
-/// Of drops, every so manieth is in the log.
+/// Of drops for one cause, every so manieth is in the log.
 const WARN_EVERY: u64 = 1000;
+
+/// Why a record goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// No room for it.
+    Full,
+    /// The sender has ended: the replica stops.
+    Ended,
+}
 
 /// Takes the records of a replica.
 #[derive(Debug)]
@@ -47,14 +56,16 @@ pub(crate) struct BodyLog {
     budget: Arc<Budget>,
     /// Bounded by the budget, of which each record in it holds a share.
     queue: UnboundedSender<Box<Finished>>,
-    dropped: AtomicU64,
+    full: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl BodyLog {
     /// The log, and what its sender ([`ship::ship`]) reads.
     pub(crate) fn new(settings: &Settings) -> (Self, UnboundedReceiver<Box<Finished>>) {
         let (queue, records) = unbounded_channel();
-        (Self { budget: Arc::new(Budget::new(settings.buffer)), queue, dropped: AtomicU64::new(0) }, records)
+        let (budget, full, ended) = (Arc::new(Budget::new(settings.buffer)), AtomicU64::new(0), AtomicU64::new(0));
+        (Self { budget, queue, full, ended }, records)
     }
 
     /// Of `pct` of 100 requests (payloads.md §6): whether this is one. Below 1 none is, as the lots are whole numbers.
@@ -68,19 +79,22 @@ impl BodyLog {
 
     fn take(&self, finished: Box<Finished>) {
         let counts = Arc::clone(&finished.metrics);
-        // Before it is handed over: who sees the frame finds it counted.
+        if self.queue.send(finished).is_err() {
+            return self.drop_one(&counts, Cause::Ended);
+        }
         let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
         counts.payload.body_log_written(now);
-        if self.queue.send(finished).is_err() {
-            self.drop_one(&counts);
-        }
     }
 
-    fn drop_one(&self, metrics: &RouteMetrics) {
+    fn drop_one(&self, metrics: &RouteMetrics, cause: Cause) {
         metrics.payload.add(PayloadCount::BodyLogDropped, 1);
-        let before = self.dropped.fetch_add(1, Ordering::Relaxed);
+        let (count, text) = match cause {
+            Cause::Full => (&self.full, "body log: the buffer is full; records are dropped"),
+            Cause::Ended => (&self.ended, "body log: its sender has ended; records are dropped"),
+        };
+        let before = count.fetch_add(1, Ordering::Relaxed);
         if before.is_multiple_of(WARN_EVERY) {
-            tracing::warn!(dropped = before + 1, "body log: the buffer is full; records are dropped");
+            tracing::warn!(dropped = before + 1, "{text}");
         }
     }
 }

@@ -138,7 +138,7 @@ impl Metrics {
             payload: PayloadFamilies::default(),
         };
         let metrics = Self {
-            unrouted: Arc::new(RouteMetrics::new(&families, "-")),
+            unrouted: Arc::new(RouteMetrics::unrouted(&families)),
             registry: Registry::with_prefix("router"),
             families,
             routes: Mutex::default(),

@@ -41,6 +41,13 @@ impl Share {
     }
 }
 
+#[cfg(test)]
+impl Share {
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.held, Ordering::Relaxed);

@@ -8,6 +8,7 @@ mod wire;
 
 use std::time::Duration;
 
+use router_policy::payload_count::PayloadCount;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use super::settings::Settings;
 /// At shutdown: for what still waits. Shorter than the drain's last wait.
 const LAST_FLUSH: Duration = Duration::from_millis(1500);
 
-/// Runs until `stop`, then sends what it can within 1.5 s. Its end loses records, nothing else.
+/// Runs until `stop`, then sends what it can within 1.5 s. Its end loses records and counts them, nothing else.
 pub(crate) async fn ship(settings: Settings, mut records: UnboundedReceiver<Box<Finished>>, stop: CancellationToken) {
     let mut batch = Batch::new(settings.zone);
     let mut wire = Wire::new(settings.host, settings.port);
@@ -54,7 +55,11 @@ pub(crate) async fn ship(settings: Settings, mut records: UnboundedReceiver<Box<
         }
     };
     let _: Result<(), _> = timeout(LAST_FLUSH, flushing).await;
-    let lost = batch.frames() + records.len();
+    let mut lost = batch.give_up();
+    while let Ok(record) = records.try_recv() {
+        record.metrics.payload.add(PayloadCount::BodyLogDropped, 1);
+        lost += 1;
+    }
     if lost > 0 {
         tracing::warn!(lost, "body log: records lost at shutdown; the collector did not take them");
     }

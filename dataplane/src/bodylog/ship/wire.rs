@@ -1,19 +1,22 @@
-//! The connection to the collector. It says nothing, so what can be read from it is its end.
+//! The connection to the collector. It says nothing, so what can be read from it is its end: a collector that stops ends its
+//! side first and reads on until this one has ended too, so what is on its way then is not lost.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::batch::Batch;
 use crate::coordinate::backoff::Backoff;
 
 /// For a connection, and for each piece that the collector must take.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What the kernel may hold, in bytes: of what is in there, nobody knows whether a collector that was killed has read it.
-const SEND_BUFFER: usize = 256 << 10;
+/// What the kernel may hold, in bytes; it doubles this. Of what is in there, nobody knows whether a collector that was killed
+/// has read it.
+const SEND_BUFFER: usize = 64 << 10;
 /// A frame that is not written by then is given up, or it would hold up all others.
 const TRIES: u32 = 4;
 /// After a connection whose reader stood still: doubling, so that few of them are left behind at any time.
@@ -21,6 +24,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(32);
 /// A connection that served so long makes up for the stalls before it.
 const CALM: Duration = Duration::from_secs(60);
+/// One that ends sooner was of no use, whatever it took: the collector of the reference ends connections when its disk is
+/// full. The next one is opened later and later.
+const SETTLED: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -28,10 +34,23 @@ pub(super) struct Wire {
     port: u16,
     stream: Option<TcpStream>,
     opened: Instant,
+    /// No connection is opened before.
+    not_before: Instant,
     backoff: Backoff,
     pause: Duration,
     /// Of the frame that is first now.
     failures: u32,
+    said: Said,
+}
+
+/// What the log has last said. Only changes go there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Connected,
+    Unreachable,
+    Broken,
+    Stalled,
 }
 
 /// Why nothing more goes over a connection.
@@ -45,8 +64,9 @@ pub(super) enum Failure {
 
 impl Wire {
     pub(super) fn new(host: String, port: u16) -> Self {
-        let (opened, backoff) = (Instant::now(), Backoff::new());
-        Self { host, port, stream: None, opened, backoff, pause: FIRST_PAUSE, failures: 0 }
+        let (now, backoff) = (Instant::now(), Backoff::new());
+        let (pause, said) = (FIRST_PAUSE, Said::Nothing);
+        Self { host, port, stream: None, opened: now, not_before: now, backoff, pause, failures: 0, said }
     }
 
     /// Ends when the collector has closed the connection; never while there is none.
@@ -60,29 +80,42 @@ impl Wire {
                 Ok(0) | Err(_) => break,
             }
         }
+        self.end();
+    }
+
+    /// The collector has ended the connection, between two frames.
+    fn end(&mut self) {
         self.stream = None;
+        if self.opened.elapsed() < SETTLED {
+            self.not_before = Instant::now() + self.backoff.next();
+            self.say(Said::Broken, None);
+        } else {
+            self.backoff.reset();
+        }
     }
 
     /// Writes all, over as many connections as that takes. Waits for as long as the collector is down.
     pub(super) async fn send(&mut self, batch: &mut Batch) {
-        while let Err(failure) = self.try_send(batch).await {
-            let is_first = self.backoff.tries() == 0;
+        loop {
+            self.look();
+            if self.stream.is_none() {
+                sleep_until(self.not_before).await;
+            }
+            let Err(failure) = self.try_send(batch).await else { break };
             let pause = match &failure {
                 Failure::Connect(error) => {
-                    if is_first {
-                        tracing::warn!(%error, "body log: no connection to the collector; records wait in the buffer");
-                    }
+                    self.say(Said::Unreachable, Some(error));
                     self.backoff.next()
                 }
                 Failure::Broken(error) => {
-                    tracing::info!(%error, "body log: the connection to the collector broke");
+                    self.say(Said::Broken, Some(error));
                     self.backoff.next()
                 }
                 Failure::Stalled => {
+                    self.say(Said::Stalled, None);
                     let calm = self.opened.elapsed() > CALM;
                     let pause = if calm { FIRST_PAUSE } else { self.pause };
                     self.pause = (pause * 2).min(LONGEST_PAUSE);
-                    tracing::warn!(?pause, "body log: the collector does not read; records wait in the buffer");
                     pause
                 }
             };
@@ -94,6 +127,8 @@ impl Wire {
                 }
             }
             if batch.is_empty() {
+                // The next one waits in its place.
+                self.not_before = Instant::now() + pause;
                 break;
             }
             sleep(pause).await;
@@ -110,16 +145,27 @@ impl Wire {
         sent
     }
 
+    /// A connection that has ended takes no frame any more.
+    fn look(&mut self) {
+        if self.stream.as_ref().is_some_and(has_ended) {
+            self.end();
+        }
+    }
+
     async fn write(&mut self, batch: &mut Batch) -> Result<(), Failure> {
+        self.look();
         if self.stream.is_none() {
             let opened = timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await;
             let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             self.stream = Some(opened.and_then(prepared).map_err(Failure::Connect)?);
             self.opened = Instant::now();
-            tracing::info!(host = self.host, port = self.port, "body log: connected to the collector");
+            // After trouble it has to serve for a while before it counts.
+            if self.said == Said::Nothing {
+                self.say(Said::Connected, None);
+            }
         }
-        let Some(stream) = &self.stream else { return Ok(()) };
         while !batch.is_empty() {
+            let Some(stream) = &self.stream else { return Ok(()) };
             match timeout(PATIENCE, stream.writable()).await {
                 Err(_) => return Err(Failure::Stalled),
                 Ok(ready) => ready.map_err(Failure::Broken)?,
@@ -128,7 +174,10 @@ impl Wire {
                 Ok(count) => {
                     if batch.wrote(count) {
                         self.failures = 0;
-                        self.backoff.reset();
+                        if self.opened.elapsed() >= SETTLED {
+                            self.backoff.reset();
+                            self.say(Said::Connected, None);
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -136,6 +185,36 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    fn say(&mut self, now: Said, error: Option<&io::Error>) {
+        if std::mem::replace(&mut self.said, now) == now {
+            return;
+        }
+        let error = error.map(tracing::field::display);
+        match now {
+            Said::Nothing => {}
+            Said::Connected => {
+                tracing::info!(host = self.host, port = self.port, "body log: connected to the collector");
+            }
+            Said::Unreachable => {
+                tracing::warn!(error, "body log: no connection to the collector; records wait in the buffer");
+            }
+            Said::Broken => {
+                tracing::warn!(error, "body log: the collector ends its connections; records wait in the buffer");
+            }
+            Said::Stalled => {
+                tracing::warn!("body log: the collector does not read; records wait in the buffer");
+            }
+        }
+    }
+}
+
+/// Whether the collector has ended its side. The kernel is asked: the runtime may not know yet.
+fn has_ended(stream: &TcpStream) -> bool {
+    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     }
 }
 
