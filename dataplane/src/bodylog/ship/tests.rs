@@ -194,6 +194,49 @@ async fn a_collector_that_reads_nothing_fills_the_buffer_and_costs_new_records_o
 }
 
 #[tokio::test]
+async fn a_collector_that_stands_still_is_waited_for_on_the_same_connection() {
+    let (listener, port) = collector();
+    let sender = Sender::start(port, 16 << 20);
+    let body = Bytes::from(vec![b'b'; 1 << 20]);
+    for _ in 0..4 {
+        sender.log_bytes(&body);
+    }
+    let mut stream = accepted(&listener).await;
+    // Twice it asks whether the collector is there, and sends nothing on that connection.
+    for _ in 0..2 {
+        let mut asks = accepted(&listener).await;
+        assert_eq!(soon("the end of the question", asks.read(&mut [0])).await.unwrap(), 0);
+    }
+    for _ in 0..4 {
+        assert!(request(&mut stream).await.is_some_and(|request| request == body));
+    }
+    assert_eq!(sender.stopped().await.count("dropped"), 0);
+}
+
+#[tokio::test]
+async fn a_collector_that_stands_still_and_is_gone_is_looked_for_anew() {
+    let (listener, port) = collector();
+    let sender = Sender::start(port, 16 << 20);
+    let body = Bytes::from(vec![b'b'; 1 << 20]);
+    sender.log_bytes(&body);
+    // As when its host has died: the connection is silent, and there is no other.
+    let _silent = accepted(&listener).await;
+    let mut listener = Some(listener);
+    for round in 0..4 {
+        drop(listener.take());
+        // Nothing tells when the sender has asked in vain: it does so after a second, later on after twice as much.
+        tokio::time::sleep(Duration::from_millis(1500 << round)).await;
+        let listener = listener.insert(collector_again(port));
+        if let Some(request) = request(&mut accepted(listener).await).await {
+            assert!(request == body);
+            assert_eq!(sender.stopped().await.count("dropped"), 0);
+            return;
+        }
+    }
+    panic!("it never comes back");
+}
+
+#[tokio::test]
 async fn a_frame_that_never_gets_through_is_given_up_and_counted() {
     let (listener, port) = collector();
     let sender = Sender::start(port, 16 << 20);

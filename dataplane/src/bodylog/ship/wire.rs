@@ -1,5 +1,8 @@
 //! The connection to the collector. It says nothing, so what can be read from it is its end: a collector that stops ends its
 //! side first and reads on until this one has ended too, so what is on its way then is not lost.
+//!
+//! A collector that reads nothing, as with a full disk, is waited for on the same connection: what the kernel holds of one that
+//! is left behind would be lost, and counted nowhere.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -12,18 +15,17 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::batch::Batch;
 use crate::coordinate::backoff::Backoff;
 
-/// For a connection, and for each piece that the collector must take.
+/// For a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// When nothing is read for so long, another connection is tried, to see whether the collector is there at all. Then the time
+/// doubles, up to the longest.
+const FIRST_STALL: Duration = Duration::from_secs(1);
+const LONGEST_STALL: Duration = Duration::from_secs(32);
 /// What the kernel may hold, in bytes; it doubles this. Of what is in there, nobody knows whether a collector that was killed
 /// has read it.
 const SEND_BUFFER: usize = 64 << 10;
 /// A frame that is not written by then is given up, or it would hold up all others.
 const TRIES: u32 = 4;
-/// After a connection whose reader stood still: doubling, so that few of them are left behind at any time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(32);
-/// A connection that served so long makes up for the stalls before it.
-const CALM: Duration = Duration::from_secs(60);
 /// One that ends sooner was of no use, whatever it took: the collector of the reference ends connections when its disk is
 /// full. The next one is opened later and later.
 const SETTLED: Duration = Duration::from_secs(1);
@@ -37,7 +39,6 @@ pub(super) struct Wire {
     /// No connection is opened before.
     not_before: Instant,
     backoff: Backoff,
-    pause: Duration,
     /// Of the frame that is first now.
     failures: u32,
     said: Said,
@@ -58,15 +59,14 @@ enum Said {
 pub(super) enum Failure {
     Connect(io::Error),
     Broken(io::Error),
-    /// The collector reads nothing.
-    Stalled,
+    /// It is not there any more: neither does it read, nor can it be reached.
+    Gone,
 }
 
 impl Wire {
     pub(super) fn new(host: String, port: u16) -> Self {
         let (now, backoff) = (Instant::now(), Backoff::new());
-        let (pause, said) = (FIRST_PAUSE, Said::Nothing);
-        Self { host, port, stream: None, opened: now, not_before: now, backoff, pause, failures: 0, said }
+        Self { host, port, stream: None, opened: now, not_before: now, backoff, failures: 0, said: Said::Nothing }
     }
 
     /// Ends when the collector has closed the connection; never while there is none.
@@ -102,24 +102,13 @@ impl Wire {
                 sleep_until(self.not_before).await;
             }
             let Err(failure) = self.try_send(batch).await else { break };
-            let pause = match &failure {
-                Failure::Connect(error) => {
-                    self.say(Said::Unreachable, Some(error));
-                    self.backoff.next()
-                }
-                Failure::Broken(error) => {
-                    self.say(Said::Broken, Some(error));
-                    self.backoff.next()
-                }
-                Failure::Stalled => {
-                    self.say(Said::Stalled, None);
-                    let calm = self.opened.elapsed() > CALM;
-                    let pause = if calm { FIRST_PAUSE } else { self.pause };
-                    self.pause = (pause * 2).min(LONGEST_PAUSE);
-                    pause
-                }
-            };
-            if !matches!(failure, Failure::Connect(_)) {
+            match &failure {
+                Failure::Connect(error) => self.say(Said::Unreachable, Some(error)),
+                Failure::Broken(error) => self.say(Said::Broken, Some(error)),
+                Failure::Gone => self.say(Said::Unreachable, None),
+            }
+            let pause = self.backoff.next();
+            if matches!(failure, Failure::Broken(_)) {
                 self.failures += 1;
                 if self.failures >= TRIES {
                     batch.skip();
@@ -155,23 +144,28 @@ impl Wire {
     async fn write(&mut self, batch: &mut Batch) -> Result<(), Failure> {
         self.look();
         if self.stream.is_none() {
-            let opened = timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await;
-            let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            self.stream = Some(opened.and_then(prepared).map_err(Failure::Connect)?);
+            self.stream = Some(self.connect().await.and_then(prepared).map_err(Failure::Connect)?);
             self.opened = Instant::now();
             // After trouble it has to serve for a while before it counts.
             if self.said == Said::Nothing {
                 self.say(Said::Connected, None);
             }
         }
+        let mut patience = FIRST_STALL;
         while !batch.is_empty() {
             let Some(stream) = &self.stream else { return Ok(()) };
-            match timeout(PATIENCE, stream.writable()).await {
-                Err(_) => return Err(Failure::Stalled),
-                Ok(ready) => ready.map_err(Failure::Broken)?,
-            }
+            let Ok(ready) = timeout(patience, stream.writable()).await else {
+                if !self.is_there(stream).await {
+                    return Err(Failure::Gone);
+                }
+                self.say(Said::Stalled, None);
+                patience = (patience * 2).min(LONGEST_STALL);
+                continue;
+            };
+            ready.map_err(Failure::Broken)?;
             match stream.try_write(batch.unwritten()) {
                 Ok(count) => {
+                    patience = FIRST_STALL;
                     if batch.wrote(count) {
                         self.failures = 0;
                         if self.opened.elapsed() >= SETTLED {
@@ -185,6 +179,18 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let opened = timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await;
+        opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Whether the collector can still be reached where this connection goes. The kernel alone would take a quarter of an hour
+    /// to find out that its host is gone.
+    async fn is_there(&self, stream: &TcpStream) -> bool {
+        let Ok(other) = self.connect().await else { return false };
+        matches!((other.peer_addr(), stream.peer_addr()), (Ok(there), Ok(here)) if there == here)
     }
 
     fn say(&mut self, now: Said, error: Option<&io::Error>) {
