@@ -139,9 +139,13 @@ async fn a_full_disk_costs_records_that_are_counted_and_nothing_else() -> anyhow
     }
     traffic.until_more(60).await?;
     let sent = all_good(traffic).await?;
-    let (kept, dropped) = (logged.settled().await?, logged.count("dropped").await?);
-    assert_eq!(sent, kept + dropped);
-    assert!(kept > 50, "what waited is kept: {kept}");
+    // What waited is kept, each record is one or the other.
+    let kept = until("every record is kept or counted", PATIENCE, async || {
+        let kept = logged.kept()?.len() as u64;
+        Ok((kept + logged.count("dropped").await? == sent).then_some(kept))
+    })
+    .await?;
+    assert!(kept > 30, "{kept} of {sent}");
     logged.cluster.finish()
 }
 
@@ -166,7 +170,6 @@ async fn a_kill_loses_no_more_than_the_kernel_holds() -> anyhow::Result<()> {
     }
     let kept = logged.settled().await?;
     let lost = sent - kept - logged.count("dropped").await?;
-    println!("lost {lost} of {sent}; at most {most} allowed");
     assert!(lost <= most, "{lost} of {sent} are lost; the kernel holds {most}");
     let (full, details) = read_log(&logged.folder.path().join("log"))?;
     assert!(!full.ends_in_half && !details.ends_in_half);
