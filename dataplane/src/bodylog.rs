@@ -38,8 +38,17 @@ use self::settings::Settings;
 use crate::budget::{Budget, Share};
 use crate::metrics::{BodyLogGauges, RouteMetrics};
 
-/// Of drops, every so manieth is in the log.
+/// Of drops for one cause, every so manieth is in the log.
 const WARN_EVERY: u64 = 1000;
+
+/// Why a record goes no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// No room for it.
+    Full,
+    /// The sender has ended: the replica stops.
+    Ended,
+}
 
 /// Takes the records of a replica.
 #[derive(Debug)]
@@ -47,7 +56,8 @@ pub(crate) struct BodyLog {
     budget: Arc<Budget>,
     /// Bounded by the budget, of which each record in it holds a share.
     queue: UnboundedSender<Box<Finished>>,
-    dropped: AtomicU64,
+    full: AtomicU64,
+    ended: AtomicU64,
 }
 
 impl BodyLog {
@@ -55,7 +65,7 @@ impl BodyLog {
     pub(crate) fn new(settings: &Settings, gauges: &BodyLogGauges) -> (Self, UnboundedReceiver<Box<Finished>>) {
         let (queue, records) = unbounded_channel();
         let budget = Arc::new(Budget::new(settings.buffer, gauges.buffered.clone()));
-        (Self { budget, queue, dropped: AtomicU64::new(0) }, records)
+        (Self { budget, queue, full: AtomicU64::new(0), ended: AtomicU64::new(0) }, records)
     }
 
     /// Of `pct` of 100 requests (payloads.md §6): whether this is one. Below 1 none is, as the lots are whole numbers.
@@ -69,19 +79,22 @@ impl BodyLog {
 
     fn take(&self, finished: Box<Finished>) {
         let counts = Arc::clone(&finished.metrics);
-        // Before it is handed over: who sees the frame finds it counted.
+        if self.queue.send(finished).is_err() {
+            return self.drop_one(&counts, Cause::Ended);
+        }
         let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
         counts.payload.body_log_written(now);
-        if self.queue.send(finished).is_err() {
-            self.drop_one(&counts);
-        }
     }
 
-    fn drop_one(&self, metrics: &RouteMetrics) {
+    fn drop_one(&self, metrics: &RouteMetrics, cause: Cause) {
         metrics.payload.add(PayloadCount::BodyLogDropped, 1);
-        let before = self.dropped.fetch_add(1, Ordering::Relaxed);
+        let (count, text) = match cause {
+            Cause::Full => (&self.full, "body log: the buffer is full; records are dropped"),
+            Cause::Ended => (&self.ended, "body log: its sender has ended; records are dropped"),
+        };
+        let before = count.fetch_add(1, Ordering::Relaxed);
         if before.is_multiple_of(WARN_EVERY) {
-            tracing::warn!(dropped = before + 1, "body log: the buffer is full; records are dropped");
+            tracing::warn!(dropped = before + 1, "{text}");
         }
     }
 }

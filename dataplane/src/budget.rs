@@ -51,6 +51,13 @@ impl Share {
     }
 }
 
+#[cfg(test)]
+impl Share {
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         self.budget.used.fetch_sub(self.held, Ordering::Relaxed);

@@ -147,7 +147,7 @@ impl Metrics {
             passed: PassedFamilies::default(),
         };
         let metrics = Self {
-            unrouted: Arc::new(RouteMetrics::new(&families, "-")),
+            unrouted: Arc::new(RouteMetrics::unrouted(&families)),
             registry: Registry::with_prefix("router"),
             families,
             routes: Mutex::default(),

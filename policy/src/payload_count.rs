@@ -23,9 +23,9 @@ pub enum PayloadCount {
     SystemHoisted,
     /// Requests that a rule refused.
     RuleRejected,
-    /// Frames that the body log's sender took.
+    /// Records that the body log's buffer took.
     BodyLogWritten,
-    /// Frames that it had no room for.
+    /// Records that were lost: no room in the buffer, given up by the sender, or not sent at shutdown.
     BodyLogDropped,
     /// Frames that could not be made.
     BodyLogErrors,

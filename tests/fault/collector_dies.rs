@@ -1,5 +1,7 @@
-//! The body log's collector is killed while it writes: at most the record that is being written is lost, lines that were
-//! whole stay as they are, and the next process leaves no broken line behind.
+//! The body log's collector is killed while it writes: no record is missing between two that are kept, lines that were whole
+//! stay as they are, and the next process leaves no broken line behind. What a replica loses by that is in `replica`.
+
+mod replica;
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -102,7 +104,7 @@ async fn deliver(process: &Process, id: &str) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_kill_loses_at_most_the_record_that_is_being_written() -> anyhow::Result<()> {
+async fn a_kill_leaves_whole_lines_without_a_gap() -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     let log = folder.path().join("log");
     let mut random = 88_172_645_463_325_252_u64;

@@ -3,6 +3,7 @@
 //! chunk costs that copy; buffers grow by doubling, and the tail is made once.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 /// Room for the beginning, in bytes: 1.5 MiB.
 pub(super) const HEAD_MAX: usize = 3 << 19;
@@ -12,7 +13,7 @@ pub(super) const TAIL_MAX: usize = 512 << 10;
 const HEAD_MIN: usize = 4 << 10;
 
 /// One response.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Capture {
     head: Vec<u8>,
     /// From the first chunk on that did not fit the head; the head is closed then.
@@ -23,8 +24,15 @@ pub(super) struct Capture {
     chunks: u64,
 }
 
+/// Bodies are in no log.
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tail = self.tail.as_ref().map_or(0, |tail| tail.bytes.len());
+        write!(f, "{} + {tail} of {} bytes", self.head.len(), self.total)
+    }
+}
+
 /// The newest chunks, as many as fit whole.
-#[derive(Debug)]
 struct Tail {
     bytes: VecDeque<u8>,
     /// Of the chunks in `bytes`.

@@ -4,7 +4,8 @@
 //! | module | is |
 //! | --- | --- |
 //! | [`config`] | the settings, checked whole |
-//! | `listen` | connections of replicas: frames in, one at a time each |
+//! | `listen`, `slots`, `memory` | who is let in, and how much at a time |
+//! | `connection` | one replica's frames, one at a time |
 //! | `record`, `extract`, `details` | a frame as a line of the full log and as a row without bodies |
 //! | `write`, `files` | the one writer, and files that only grow by whole lines |
 //! | [`find`] | one full record, for who has the files |
@@ -14,6 +15,7 @@
 //! | `prometheus` | metrics |
 
 pub mod config;
+mod connection;
 mod details;
 mod extract;
 mod files;
@@ -22,10 +24,12 @@ mod housekeep;
 mod http;
 mod json;
 mod listen;
+mod memory;
 mod minutes;
 mod prometheus;
 mod query;
 mod record;
+mod slots;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -40,7 +44,7 @@ use files::Places;
 use http::Asked;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
-use listen::Intake;
+use listen::{Intake, Limits};
 use minutes::Minutes;
 use parking_lot::Mutex;
 use prometheus::CollectorMetrics;
@@ -56,7 +60,7 @@ const QUEUE: usize = 64;
 const ROUND: Duration = Duration::from_secs(60);
 /// How often past days are looked at within a day.
 const HOUSEKEEPING: SignedDuration = SignedDuration::from_hours(6);
-/// At a stop: time for frames that are being written.
+/// At a stop: time for frames that are on their way or being written. Longer than [`Limits::last_reads`].
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Bound sockets.
@@ -88,6 +92,16 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send,
     on_ready: impl FnOnce() + Send,
 ) -> Result<(), Error> {
+    run_within(Limits::default(), config, listeners, shutdown, on_ready).await
+}
+
+async fn run_within(
+    limits: Limits,
+    config: Config,
+    listeners: Listeners,
+    shutdown: impl Future<Output = ()> + Send,
+    on_ready: impl FnOnce() + Send,
+) -> Result<(), Error> {
     let dir = config.dir.display().to_string();
     // Held until the end: the lock goes with the file.
     let _lock = files::take_folder(&config.dir).map_err(|error| Error::Folder(dir.clone(), error))?;
@@ -113,7 +127,7 @@ pub async fn run(
     background.spawn(upkeep.run(jobs.clone()));
 
     let connections = TaskTracker::new();
-    let intake = Intake::new(config.zone, metrics);
+    let intake = Intake::new(config.zone, Arc::clone(&metrics), limits);
     background.spawn(listen::accept(listeners.frames, intake, jobs, connections.clone(), stop.clone()));
 
     on_ready();
@@ -124,6 +138,10 @@ pub async fn run(
     connections.close();
     if tokio::time::timeout(GRACE, async { tokio::join!(connections.wait(), writer.wait()) }).await.is_err() {
         tracing::warn!("the disk is slow: what is being written is given up");
+    }
+    let lost = metrics.lost_records();
+    if lost > 0 {
+        tracing::error!(lost, "records were lost: they could not be written before the stop");
     }
     Ok(())
 }

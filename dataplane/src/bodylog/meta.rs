@@ -1,5 +1,6 @@
 //! What a record says beside the bodies, as a JSON object (payloads.md §6.1). Absent values are left out.
 
+use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -17,7 +18,7 @@ const CUT: usize = 1 << 10;
 const URI_CUT: usize = 8 << 10;
 
 /// A request's headers in one buffer.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Headers {
     /// Each with the end of its value in `values`.
     names: Vec<(HeaderName, usize)>,
@@ -57,6 +58,13 @@ impl Headers {
             }
         }
         object
+    }
+}
+
+/// Values are in no log.
+impl fmt::Debug for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} headers of {} bytes", self.names.len(), self.values.len())
     }
 }
 

@@ -2,6 +2,7 @@
 //! left by the client. It goes to the sender when it is dropped. Nothing here waits, and nothing fails: a record that finds
 //! no room is given up and counted, and the request goes on.
 
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -15,10 +16,9 @@ use jiff::{SignedDuration, Timestamp};
 use router_proto::v1::Mode;
 use tokio::time::Instant;
 
-use super::BodyLog;
 use super::capture::Capture;
 use super::meta::Headers;
-use super::redact;
+use super::{BodyLog, Cause, redact};
 use crate::budget::Share;
 use crate::metrics::RouteMetrics;
 use crate::request::error::Error;
@@ -29,6 +29,8 @@ use crate::snapshot::RouteEntry;
 const REQUEST_MAX: usize = 2 << 20;
 /// Bodies up to this size are copied, as they may be slices of a much larger read buffer.
 const COPIED_MAX: usize = 64 << 10;
+/// What is kept of a backend's `X-Routed-Peer`, in bytes. It names a host; a longer one is no use to anybody.
+const FORWARDED_TO_MAX: usize = 512;
 /// What a record takes up beside its texts and bodies, in bytes; generous.
 const BASE_COST: usize = 1 << 10;
 
@@ -41,7 +43,6 @@ pub(crate) struct Record {
 }
 
 /// A record that nothing is added to any more.
-#[derive(Debug)]
 pub(crate) struct Finished {
     pub(super) facts: Facts,
     pub(super) request: Bytes,
@@ -50,8 +51,19 @@ pub(crate) struct Finished {
     pub(super) share: Share,
 }
 
+/// Bodies are in no log: lengths alone.
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { facts, request, response, .. } = self;
+        f.debug_struct("Finished")
+            .field("facts", facts)
+            .field("request_bytes", &request.len())
+            .field("response", response)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What is known beside the bodies. Texts are copies: a slice of the request's head would keep its read buffer alive.
-#[derive(Debug)]
 pub(super) struct Facts {
     /// When the request came, by the wall clock.
     pub(super) at: Timestamp,
@@ -86,7 +98,7 @@ pub(super) struct Facts {
 }
 
 /// A request as it came in.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Begun<'a> {
     pub(crate) head: &'a Parts,
     pub(crate) has_body: bool,
@@ -105,8 +117,8 @@ impl BodyLog {
         }
         let facts = Facts::new(route.name.to_string(), begun);
         let mut share = self.share();
-        if !share.grow(BASE_COST + facts.uri.len() + facts.headers.cost()) {
-            self.drop_one(&route.metrics);
+        if !share.grow(BASE_COST + facts.cost()) {
+            self.drop_one(&route.metrics, Cause::Full);
             return None;
         }
         let metrics = Arc::clone(&route.metrics);
@@ -150,6 +162,27 @@ impl Facts {
     }
 }
 
+impl Facts {
+    /// Of what is known at the start, in bytes.
+    fn cost(&self) -> usize {
+        let texts = [&self.route, &self.request_id, &self.client_ip, &self.uri].map(String::capacity);
+        texts.iter().sum::<usize>() + self.headers.cost()
+    }
+}
+
+/// Ids, addresses and headers are in no log.
+impl fmt::Debug for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Facts")
+            .field("route", &self.route)
+            .field("status", &self.status)
+            .field("uri_bytes", &self.uri.len())
+            .field("session_id_bytes", &self.session_id.as_ref().map(String::len))
+            .field("headers", &self.headers)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Record {
     /// The client's body, before anything is changed in it.
     pub(crate) fn request(&mut self, body: &Bytes) {
@@ -169,7 +202,11 @@ impl Record {
     pub(crate) fn session(&mut self, source: &HeaderValue, id: Option<Vec<u8>>) {
         let Some(filled) = &mut self.filled else { return };
         filled.facts.session_source = source.clone();
-        filled.facts.session_id = id.map(|id| String::from_utf8_lossy(&id).into_owned());
+        let id = id.map(|id| String::from_utf8_lossy(&id).into_owned());
+        if !filled.share.grow(id.as_ref().map_or(0, String::capacity)) {
+            return self.give_up();
+        }
+        filled.facts.session_id = id;
     }
 
     /// This backend (`host:port`) is asked now, after so many that failed.
@@ -183,7 +220,14 @@ impl Record {
     pub(crate) fn answered(&mut self, status: StatusCode, forwarded_to: Option<&HeaderValue>) {
         let Some(filled) = &mut self.filled else { return };
         filled.facts.status = Some(status.as_u16());
-        filled.facts.forwarded_to = forwarded_to.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        // Visible ASCII, so that any byte is a place to cut.
+        let text = forwarded_to.and_then(|value| value.to_str().ok());
+        let kept = text.map(|text| text.get(..FORWARDED_TO_MAX).unwrap_or(text));
+        // Asked again after a failed try: charged anew, as that is rare and short.
+        if !filled.share.grow(kept.map_or(0, str::len)) {
+            return self.give_up();
+        }
+        filled.facts.forwarded_to = kept.map(str::to_owned);
     }
 
     /// No backend's answer goes to the client. Of a refusal the gate's code is kept, or `rule:` and the rule's name.
@@ -237,7 +281,7 @@ impl Record {
     /// The request is none of those that are logged.
     fn give_up(&mut self) {
         if let Some(filled) = self.filled.take() {
-            self.log.drop_one(&filled.metrics);
+            self.log.drop_one(&filled.metrics, Cause::Full);
         }
     }
 }

@@ -22,9 +22,8 @@ use super::settings::Settings;
 /// At shutdown: for what still waits. Shorter than the drain's last wait.
 const LAST_FLUSH: Duration = Duration::from_millis(1500);
 
-/// Runs until `stop`, then sends what it can within 1.5 s. What is left is counted as dropped.
-///
-/// `connected` shows whether there is a connection.
+/// Runs until `stop`, then sends what it can within 1.5 s. Its end loses records and counts them, nothing else. `connected` shows
+/// whether there is a connection.
 pub(crate) async fn ship(
     settings: Settings,
     mut records: UnboundedReceiver<Box<Finished>>,
@@ -63,10 +62,7 @@ pub(crate) async fn ship(
         }
     };
     let _: Result<(), _> = timeout(LAST_FLUSH, flushing).await;
-    let mut lost = batch.frames();
-    while !batch.is_empty() {
-        batch.skip();
-    }
+    let mut lost = batch.give_up();
     while let Ok(record) = records.try_recv() {
         record.metrics.payload.add(PayloadCount::BodyLogDropped, 1);
         lost += 1;

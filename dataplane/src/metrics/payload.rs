@@ -32,12 +32,13 @@ impl PayloadFamilies {
         r.register("kimi_ids_replaced", "Tool call ids that were replaced", self.kimi_ids_replaced.clone());
         r.register("bodies_parsed", "Request bodies that are a JSON object or list", self.bodies_parsed.clone());
         r.register("rule_refusals", "Requests that a reject rule refused", self.rule_refusals.clone());
-        r.register("bodylog_frames", "Frames that the body log's sender took", self.bodylog_frames.clone());
         r.register(
-            "bodylog_dropped",
-            "Frames that found no room, or that the collector did not take",
-            self.bodylog_dropped.clone(),
+            "bodylog_frames",
+            "Records that the body log's buffer took; one that is lost later is in both",
+            self.bodylog_frames.clone(),
         );
+        let help = "Records lost: no room in the buffer, given up by the sender, or not sent at shutdown";
+        r.register("bodylog_dropped", help, self.bodylog_dropped.clone());
         r.register("bodylog_errors", "Frames that could not be made", self.bodylog_errors.clone());
     }
 
@@ -101,9 +102,18 @@ pub(crate) struct PayloadCounts {
 
 impl PayloadCounts {
     pub(super) fn new(families: &PayloadFamilies, route: &str) -> Self {
+        Self::with(families, route, |count| families.counter(count, route))
+    }
+
+    /// For requests that no route answers: they have no payload handling, so there are no series that would stay at 0.
+    pub(super) fn unrouted(families: &PayloadFamilies, route: &str) -> Self {
+        Self::with(families, route, |_| Counter::default())
+    }
+
+    fn with(families: &PayloadFamilies, route: &str, counter: impl Fn(PayloadCount) -> Counter) -> Self {
         Self {
             route: route.to_owned(),
-            counts: PayloadCount::ALL.map(|count| Slot::new(families.counter(count, route))),
+            counts: PayloadCount::ALL.map(|count| Slot::new(counter(count))),
             rules: RwLock::default(),
             body_log_last: AtomicU64::new(0),
             families: families.clone(),
@@ -225,6 +235,20 @@ mod tests {
         ] {
             assert!(text.lines().any(|is| is == line), "{line} in\n{text}");
         }
+    }
+
+    #[test]
+    fn only_routes_have_series() {
+        let metrics = Metrics::new();
+        metrics.unrouted.payload.add(PayloadCount::BodyLogDropped, 1);
+        let series = || {
+            let text = metrics.encode();
+            let lines = text.lines().filter(|line| line.starts_with("router_bodylog_"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert!(series().is_empty(), "{:?}", series());
+        route(&metrics);
+        assert_eq!(series().len(), 3, "control: a route has them from the start");
     }
 
     #[test]

@@ -59,6 +59,16 @@ pub(crate) struct RouteMetrics {
 
 impl RouteMetrics {
     pub(super) fn new(families: &Families, route: &str) -> Self {
+        Self::with(families, route, PayloadCounts::new(&families.payload, route))
+    }
+
+    /// For requests that no route answers.
+    pub(super) fn unrouted(families: &Families) -> Self {
+        let name = "-";
+        Self::with(families, name, PayloadCounts::unrouted(&families.payload, name))
+    }
+
+    fn with(families: &Families, route: &str, payload: PayloadCounts) -> Self {
         let label = RouteLabel { route: route.to_owned() };
         Self {
             route: route.to_owned(),
@@ -70,7 +80,7 @@ impl RouteMetrics {
             client_disconnects: families.client_disconnects.get_or_create_owned(&label),
             keyless: families.keyless.get_or_create_owned(&label),
             session_ids_too_long: families.session_ids_too_long.get_or_create_owned(&label),
-            payload: PayloadCounts::new(&families.payload, route),
+            payload,
             passed: Passed::new(&families.passed, route),
             ttft: families.ttft.get_or_create_owned(&label),
             duration: families.duration.get_or_create_owned(&label),

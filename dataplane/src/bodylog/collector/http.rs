@@ -68,7 +68,7 @@ pub(crate) async fn serve_exporter(listener: TcpListener, metrics: Arc<Collector
         let metrics = Arc::clone(&metrics);
         async move {
             match request.uri().path() {
-                "/healthz" => "OK".into_response(),
+                "/healthz" => health(&metrics),
                 "/metrics" => exposition(&metrics),
                 _ => failed(StatusCode::NOT_FOUND, "not found; there is /metrics and /healthz", None),
             }
@@ -93,7 +93,7 @@ async fn answer(asked: &Arc<Asked>, request: &Parts, now: Timestamp) -> Response
         return ([(ALLOW, "GET, HEAD")], refused).into_response();
     }
     if path == "/healthz" {
-        return "OK".into_response();
+        return health(&asked.metrics);
     }
     let parameters = Parameters::read(request.uri.query().unwrap_or_default());
     if !is_let_in(asked, request, &parameters) {
@@ -161,6 +161,14 @@ impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// 503 while records can't be written and wait: for a readiness check. A restart would lose those that wait.
+fn health(metrics: &CollectorMetrics) -> Response {
+    if metrics.is_writable() {
+        return "OK".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, "files can't be written; records wait").into_response()
 }
 
 fn exposition(metrics: &CollectorMetrics) -> Response {

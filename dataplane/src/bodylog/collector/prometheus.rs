@@ -48,6 +48,8 @@ pub(crate) struct CollectorMetrics {
     connections: Gauge<i64, AtomicI64>,
     frames: Counter,
     bad_frames: Family<Reason, Counter>,
+    lost_records: Counter,
+    accept_errors: Counter,
     write_errors: Counter,
     writable: Gauge<i64, AtomicI64>,
     housekeeping_errors: Counter,
@@ -82,6 +84,8 @@ impl CollectorMetrics {
             connections: Gauge::default(),
             frames: Counter::default(),
             bad_frames: Family::default(),
+            lost_records: Counter::default(),
+            accept_errors: Counter::default(),
             write_errors: Counter::default(),
             writable: Gauge::default(),
             housekeeping_errors: Counter::default(),
@@ -116,7 +120,12 @@ impl CollectorMetrics {
         r.register("bodylog_collector_connections", "Replicas' connections", self.connections.clone());
         r.register("bodylog_collector_frames", "Frames received", self.frames.clone());
         r.register("bodylog_collector_bad_frames", "Frames that were no records", self.bad_frames.clone());
-        r.register("bodylog_collector_write_errors", "Failed writes", self.write_errors.clone());
+        let help = "Records that were given up, because the collector stopped before they could be written";
+        r.register("bodylog_collector_lost_records", help, self.lost_records.clone());
+        let help = "Failed tries to accept a replica, as for want of file descriptors; it waits meanwhile";
+        r.register("bodylog_collector_accept_errors", help, self.accept_errors.clone());
+        let help = "Failed writes, each try; the senders of records wait meanwhile";
+        r.register("bodylog_collector_write_errors", help, self.write_errors.clone());
         r.register("bodylog_collector_writable", "Whether the last write worked", self.writable.clone());
         let help = "Past days that could not be packed or removed, at each try";
         r.register("bodylog_collector_housekeeping_errors", help, self.housekeeping_errors.clone());
@@ -191,6 +200,26 @@ impl CollectorMetrics {
 
     pub(crate) fn write_failed(&self) {
         self.write_errors.inc();
+    }
+
+    /// A record is in no file, and never will be.
+    pub(crate) fn lost(&self) {
+        self.lost_records.inc();
+    }
+
+    /// How many records were lost.
+    pub(crate) fn lost_records(&self) -> u64 {
+        self.lost_records.get()
+    }
+
+    /// A connection could not be accepted.
+    pub(crate) fn accept_failed(&self) {
+        self.accept_errors.inc();
+    }
+
+    /// Whether the last write worked.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable.get() != 0
     }
 
     pub(crate) fn set_writable(&self, is_writable: bool) {

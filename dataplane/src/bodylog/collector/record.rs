@@ -1,8 +1,10 @@
 //! A frame made into one line of the full log, and into the row of its details (payloads.md §7.2).
 
+use std::fmt;
+use std::io::Write as _;
 use std::net::IpAddr;
 
-use base64::Engine as _;
+use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use indexmap::IndexMap;
 use jiff::fmt::temporal::Pieces;
@@ -22,6 +24,9 @@ const OWN: [&str; 7] = ["source_addr", "req_body", "req_body_b64", "resp_body", 
 const LONGEST: f64 = 30.0 * 86_400.0;
 /// Most tokens that one request is believed to have.
 const MOST_TOKENS: u64 = 1_000_000_000;
+
+/// For what is added to a frame in its line, in bytes; it grows where that is not enough.
+const ADDED: usize = 1 << 10;
 
 /// Members of meta that are read here. All others are kept unread.
 pub(super) const META: &[&str] = &[
@@ -45,7 +50,6 @@ pub(super) const META: &[&str] = &[
 ];
 
 /// What is kept of one request.
-#[derive(Debug)]
 pub(crate) struct Record {
     /// The line of the full log, with its line end.
     pub(crate) line: Vec<u8>,
@@ -53,6 +57,13 @@ pub(crate) struct Record {
     pub(crate) details: Details,
     /// When the request ended; `received` for one that does not say it.
     pub(crate) end: Timestamp,
+}
+
+/// Bodies and ids are in no log.
+impl fmt::Debug for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record of {} bytes", self.line.len())
+    }
 }
 
 impl Record {
@@ -69,7 +80,9 @@ impl Record {
         };
         let (end, ts_end) = end(&meta, received, zone);
 
-        let mut line = Line::default();
+        // What most records take up, and room for what is added.
+        let most = frame.meta.len() + frame.request.len() + frame.response.len();
+        let mut line = Line(Vec::with_capacity(most + ADDED));
         for (name, value) in all.iter().filter(|(name, _)| !OWN.contains(&name.as_str())) {
             line.member(name, &one_line(value.get()));
         }
@@ -153,7 +166,8 @@ pub(super) fn tokens(number: f64) -> u64 {
     whole(number).min(MOST_TOKENS)
 }
 
-/// A body as the log keeps it.
+/// A body as the log keeps it. Either way it takes up at most twice its bytes: a control character becomes six as JSON text,
+/// so a body with many of them is kept as base64.
 enum Body<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
@@ -161,7 +175,10 @@ enum Body<'a> {
 
 impl<'a> Body<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        std::str::from_utf8(bytes).map_or(Self::Bytes(bytes), Self::Text)
+        match std::str::from_utf8(bytes) {
+            Ok(text) if as_json(text) <= 2 * text.len() => Self::Text(text),
+            _ => Self::Bytes(bytes),
+        }
     }
 
     fn text(&self) -> Option<&'a str> {
@@ -172,8 +189,17 @@ impl<'a> Body<'a> {
     }
 }
 
+/// How long a text is as JSON, in bytes, without its quotes.
+fn as_json(text: &str) -> usize {
+    let length = |byte| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    text.bytes().map(length).sum()
+}
+
 /// One line of JSON in the making.
-#[derive(Default)]
 struct Line(Vec<u8>);
 
 impl Line {
@@ -198,12 +224,14 @@ impl Line {
                 text.len()
             }
             Body::Bytes(bytes) => {
-                let text = STANDARD.encode(bytes);
                 self.0.push(b'"');
-                self.0.extend_from_slice(text.as_bytes());
+                let before = self.0.len();
+                // To memory: it can't fail.
+                let _ = write!(self.0, "{}", Base64Display::new(bytes, &STANDARD));
+                let length = self.0.len() - before;
                 self.0.push(b'"');
                 self.member(is_base64, "true");
-                text.len()
+                length
             }
         };
         u64::try_from(length).unwrap_or(u64::MAX)
@@ -211,6 +239,7 @@ impl Line {
 
     fn end(mut self) -> Vec<u8> {
         self.0.extend_from_slice(b"}\n");
+        self.0.shrink_to_fit();
         self.0
     }
 }

@@ -12,6 +12,10 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::bodylog::frame;
 
+mod stop;
+
+const SOON: Duration = Duration::from_secs(20);
+
 #[derive(clap::Parser)]
 struct Cli {
     #[command(flatten)]
@@ -39,6 +43,14 @@ impl Running {
     }
 
     async fn start_in(folder: TempDir) -> Self {
+        Self::start_within(Limits::default(), folder).await
+    }
+
+    async fn start_with(limits: Limits) -> Self {
+        Self::start_within(limits, tempfile::tempdir().unwrap()).await
+    }
+
+    async fn start_within(limits: Limits, folder: TempDir) -> Self {
         let dir = format!("--dir={}", folder.path().display());
         let config = Cli::parse_from(["test", &dir]).args.validate(None).unwrap();
         let [(frames, frames_at), (http, http_at), (exporter, exporter_at)] =
@@ -47,7 +59,8 @@ impl Running {
         let stop = CancellationToken::new();
         let (ready, is_ready) = oneshot::channel();
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(config, listeners, stop.clone().cancelled_owned(), move || ready.send(()).unwrap()));
+        let on_ready = move || ready.send(()).unwrap();
+        tasks.spawn(run_within(limits, config, listeners, stop.clone().cancelled_owned(), on_ready));
         is_ready.await.unwrap();
         Self { folder, frames: frames_at, http: http_at, exporter: exporter_at, stop, tasks }
     }
@@ -73,6 +86,16 @@ impl Running {
     async fn metric(&self, name: &str) -> String {
         let text = self.get(self.http, "/metrics").await;
         text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap_or("absent").to_owned()
+    }
+
+    /// Asks until the metric is so.
+    async fn sees(&self, name: &str, is_so: impl Fn(u64) -> bool) {
+        let waiting = async {
+            while !self.metric(name).await.parse().is_ok_and(&is_so) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, waiting).await.unwrap_or_else(|_| panic!("never: {name}"));
     }
 
     async fn stop(mut self) -> TempDir {
@@ -167,19 +190,105 @@ async fn silent_connections_hold_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_record_that_can_not_be_written_closes_its_connection_and_the_collector_goes_on() {
-    let running = Running::start().await;
+async fn while_files_can_not_be_written_nothing_more_is_read_and_nothing_is_lost() {
+    let running = Running::start_with(Limits { retry: Duration::from_millis(20), ..Limits::default() }).await;
+    assert!(running.get(running.http, "/healthz").await.starts_with("HTTP/1.1 200 "));
     let details = running.folder.path().join("metrics");
     fs::write(&details, "a file where the folder belongs").unwrap();
-    let mut stream = TcpStream::connect(running.frames).await.unwrap();
-    stream.write_all(&frame_of("lost", b"")).await.unwrap();
-    assert_eq!(stream.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0, "closed by the collector");
-    assert_eq!(running.metric("bodylog_collector_write_errors_total").await, "1");
+    let mut first = TcpStream::connect(running.frames).await.unwrap();
+    first.write_all(&[frame_of("a", b""), frame_of("b", b"")].concat()).await.unwrap();
+    let mut second = TcpStream::connect(running.frames).await.unwrap();
+    let body = vec![b'x'; 1 << 18];
+    let long: Vec<Vec<u8>> = (0..64).map(|number| frame_of(&format!("{number:02}"), &body)).collect();
+    let mut sending = JoinSet::new();
+    sending.spawn(async move {
+        for frame in &long {
+            second.write_all(frame).await.unwrap();
+        }
+        second.shutdown().await.unwrap();
+        second.read_to_end(&mut Vec::new()).await.unwrap()
+    });
+    running.sees("bodylog_collector_write_errors_total", |errors| errors > 3).await;
+    // One frame of each is here, the rest waits in the kernel and at the sender.
+    assert_eq!(running.metric("bodylog_collector_frames_total").await, "2");
     assert_eq!(running.metric("bodylog_collector_writable").await, "0");
+    for port in [running.http, running.exporter] {
+        assert!(running.get(port, "/healthz").await.starts_with("HTTP/1.1 503 "));
+    }
+    assert!(sending.try_join_next().is_none());
     fs::remove_file(&details).unwrap();
-    running.send(&frame_of("kept", b"")).await;
+    first.shutdown().await.unwrap();
+    assert_eq!(first.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+    assert_eq!(tokio::time::timeout(SOON, sending.join_next()).await.unwrap().unwrap().unwrap(), 0);
     assert_eq!(running.metric("bodylog_collector_writable").await, "1");
-    assert_eq!(ids(&running.stop().await), ["kept"]);
+    assert!(running.get(running.http, "/healthz").await.starts_with("HTTP/1.1 200 "));
+    let mut kept = ids(&running.stop().await);
+    kept.sort();
+    let numbers = (0..64).map(|number| format!("{number:02}"));
+    assert_eq!(kept, numbers.chain(["a", "b"].map(str::to_owned)).collect::<Vec<_>>(), "each once");
+}
+
+#[tokio::test]
+async fn slow_senders_of_long_frames_do_not_hold_up_others_for_ever() {
+    let running = Running::start_with(Limits { frame_time: Duration::from_millis(500), ..Limits::default() }).await;
+    // They hold all of the memory for long frames, and go on.
+    let mut slow = JoinSet::new();
+    for _ in 0..8 {
+        let mut stream = TcpStream::connect(running.frames).await.unwrap();
+        stream.write_all(&[&[4, 0, 0, 0][..], &vec![0; 300_000]].concat()).await.unwrap();
+        slow.spawn(async move {
+            while stream.write_all(&[0; 10]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
+    let long = frame_of("long", &vec![b'x'; 3 << 20]);
+    tokio::time::timeout(SOON, running.send(&long)).await.expect("memory for the frame");
+    running.sees("bodylog_collector_bad_frames_total{reason=\"slow\"}", |count| count == 8).await;
+    assert_eq!(ids(&running.stop().await), ["long"]);
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_for_others() {
+    let running = Running::start_with(Limits { connections: 4, ..Limits::default() }).await;
+    let mut idle = Vec::new();
+    for number in 0..4 {
+        let mut stream = TcpStream::connect(running.frames).await.unwrap();
+        stream.write_all(&frame_of(&format!("{number}"), b"")).await.unwrap();
+        running.sees("bodylog_collector_frames_total", |frames| frames == number + 1).await;
+        idle.push(stream);
+    }
+    tokio::time::timeout(SOON, running.send(&frame_of("new", b""))).await.expect("room for another");
+    // The one that was idle for longest is told so, and no other.
+    assert_eq!(idle[0].read(&mut [0]).await.unwrap(), 0);
+    idle[3].write_all(&frame_of("last", b"")).await.unwrap();
+    running.sees("bodylog_collector_frames_total", |frames| frames == 6).await;
+    drop(idle);
+    let mut kept = ids(&running.stop().await);
+    kept.sort();
+    assert_eq!(kept, ["0", "1", "2", "3", "last", "new"]);
+}
+
+#[tokio::test]
+async fn failed_accepts_are_counted() {
+    let (listener, _) = any_port().await;
+    // What is shut down accepts nothing, as a process does that has no descriptors left.
+    socket2::SockRef::from(&listener).shutdown(std::net::Shutdown::Both).unwrap();
+    let (metrics, stop) = (Arc::new(CollectorMetrics::new()), CancellationToken::new());
+    let intake = Intake::new(jiff::tz::TimeZone::UTC, Arc::clone(&metrics), Limits::default());
+    let (jobs, _waiting) = mpsc::channel(1);
+    let mut accepting = JoinSet::new();
+    accepting.spawn(listen::accept(listener, intake, jobs, TaskTracker::new(), stop.clone()));
+    let counted = |count: u64| metrics.encode().contains(&format!("bodylog_collector_accept_errors_total {count}\n"));
+    assert!(counted(0));
+    let failing = async {
+        while !counted(2) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(SOON, failing).await.expect("counted");
+    stop.cancel();
+    accepting.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test]

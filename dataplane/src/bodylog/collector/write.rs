@@ -14,14 +14,34 @@ use super::prometheus::CollectorMetrics;
 use super::record::Record;
 
 /// What the writer is asked to do.
-#[derive(Debug)]
 pub(crate) enum Job {
-    /// Keep a record, and say whether that worked.
-    Keep(Box<Record>, oneshot::Sender<bool>),
+    /// Keep a record, or give it back.
+    Keep(Unkept, oneshot::Sender<Option<Unkept>>),
     /// Write the minutes that have settled.
     SaveMinutes,
     /// Leave the days before today alone from here on.
     ClosePastDays(oneshot::Sender<()>),
+}
+
+/// A record that is in no file yet. Whoever gives it up counts it as lost.
+pub(crate) struct Unkept {
+    record: Box<Record>,
+    metrics: Arc<CollectorMetrics>,
+    is_kept: bool,
+}
+
+impl Unkept {
+    pub(crate) fn new(record: Record, metrics: Arc<CollectorMetrics>) -> Self {
+        Self { record: Box::new(record), metrics, is_kept: false }
+    }
+}
+
+impl Drop for Unkept {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.metrics.lost();
+        }
+    }
 }
 
 /// Files, minutes and counts.
@@ -67,12 +87,13 @@ impl Writer {
 
     fn carry_out(&mut self, job: Job, now: Timestamp) {
         match job {
-            Job::Keep(record, done) => {
-                let kept = self.keep(&record, now);
+            Job::Keep(mut unkept, done) => {
+                let kept = self.keep(&unkept.record, now);
                 self.records_state.note(&kept, "records", &self.places, &self.metrics);
                 self.note_writable();
-                // The connection may be gone; the record is kept all the same.
-                let _ = done.send(kept.is_ok());
+                unkept.is_kept = kept.is_ok();
+                // The connection may be gone. Then a record that is kept is kept, and another one is lost.
+                let _ = done.send((!unkept.is_kept).then_some(unkept));
             }
             Job::SaveMinutes => self.save_minutes(now, false),
             Job::ClosePastDays(done) => {

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 use crate::bodylog::capture::HEAD_MAX;
 use crate::bodylog::settings::Settings;
@@ -183,5 +185,57 @@ fn after_the_sender_has_ended_records_are_dropped_and_counted() {
     assert_eq!(fixture.count("dropped"), 0);
     fixture.records.close();
     drop(fixture.plain());
-    assert_eq!(fixture.count("dropped"), 1);
+    assert_eq!((fixture.count("dropped"), fixture.count("frames")), (1, 1), "taken or dropped, not both");
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    assert_eq!((of(&fixture.log.full), of(&fixture.log.ended)), (0, 1), "the log names the cause");
+}
+
+#[test]
+fn every_text_is_charged_and_what_a_backend_names_itself_is_short() {
+    let long = "h".repeat(60_000);
+    let value = HeaderValue::from_str(&long).unwrap();
+    let mut fixture = Fixture::new("100", 1 << 20);
+    // A backend's name is cut, so that any number of tries costs little.
+    let mut record = fixture.plain();
+    record.answered(StatusCode::OK, Some(&value));
+    assert_eq!(record.filled.as_ref().unwrap().facts.forwarded_to.as_deref(), Some(&long[..512]));
+    drop(record);
+    fixture.taken();
+    // Ids are charged: of twenty, not all fit.
+    let mut records: Vec<_> = (0..20).map(|_| fixture.plain()).collect();
+    for record in &mut records {
+        record.session(&HeaderValue::from_static("body.user"), Some(long.clone().into_bytes()));
+    }
+    let given_up = records.iter().filter(|record| record.filled.is_none()).count();
+    assert!((3..10).contains(&given_up), "{given_up}");
+    assert_eq!(fixture.count("dropped"), given_up as u64);
+    drop(records);
+    // So are addresses and request ids.
+    let held = |client_ip: &HeaderValue| {
+        let fixture = Fixture::new("100", 1 << 20);
+        let head = http::Request::post("/").body(()).unwrap().into_parts().0;
+        let (request_id, started) = (HeaderValue::from_static("r"), Instant::now());
+        let begun = Begun { head: &head, has_body: false, client_ip, request_id: &request_id, key_id: "", started };
+        let record = fixture.log.begin(fixture.snapshot.route("r").unwrap(), begun).unwrap();
+        record.filled.as_ref().unwrap().share.held()
+    };
+    assert_eq!(held(&value) - held(&HeaderValue::from_static("")), long.len());
+}
+
+#[test]
+fn the_debug_text_of_a_record_tells_lengths_and_nothing_else() {
+    let fixture = Fixture::new("100", 1 << 20);
+    let request = http::Request::post("/r/v1/x?secret-query").header("x-custom", "secret-header");
+    let mut record = fixture.begin(request).unwrap();
+    record.request(&Bytes::from_static(b"secret-request"));
+    record.session(&HeaderValue::from_static("body.user"), Some(b"secret-session".to_vec()));
+    record.answered(StatusCode::OK, Some(&HeaderValue::from_static("secret-peer")));
+    record.saw(b"secret-response");
+    let text = format!("{record:?}");
+    assert!(!text.contains("secret") && !text.contains("10.1.1.1"), "{text}");
+    for told in ["request_bytes: 14", "session_id_bytes: Some(14)", "1 headers of 13 bytes", "15 + 0 of 15 bytes"] {
+        assert!(text.contains(told), "{told} in {text}");
+    }
+    // Bytes as a list of numbers are a text too.
+    assert!(!text.contains("115, 101"), "{text}");
 }

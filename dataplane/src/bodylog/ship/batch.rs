@@ -21,7 +21,6 @@ const LINGER: Duration = Duration::from_secs(1);
 const KEPT: usize = 256 << 10;
 
 /// At most [`FULL`] bytes and one frame.
-#[derive(Debug)]
 pub(super) struct Batch {
     zone: TimeZone,
     bytes: Vec<u8>,
@@ -35,7 +34,6 @@ pub(super) struct Batch {
     since: Option<Instant>,
 }
 
-#[derive(Debug)]
 struct Waiting {
     /// Of its bytes.
     end: usize,
@@ -113,6 +111,15 @@ impl Batch {
             self.written = first.end;
             self.clear_if_empty();
         }
+    }
+
+    /// All of them are; returns how many.
+    pub(super) fn give_up(&mut self) -> usize {
+        let lost = self.frames();
+        while !self.is_empty() {
+            self.skip();
+        }
+        lost
     }
 
     fn clear_if_empty(&mut self) {

@@ -213,6 +213,49 @@ async fn a_collector_that_reads_nothing_fills_the_buffer_and_costs_new_records_o
 }
 
 #[tokio::test]
+async fn a_collector_that_stands_still_is_waited_for_on_the_same_connection() {
+    let (listener, port) = collector();
+    let sender = Sender::start(port, 16 << 20);
+    let body = Bytes::from(vec![b'b'; 1 << 20]);
+    for _ in 0..4 {
+        sender.log_bytes(&body);
+    }
+    let mut stream = accepted(&listener).await;
+    // Twice it asks whether the collector is there, and sends nothing on that connection.
+    for _ in 0..2 {
+        let mut asks = accepted(&listener).await;
+        assert_eq!(soon("the end of the question", asks.read(&mut [0])).await.unwrap(), 0);
+    }
+    for _ in 0..4 {
+        assert!(request(&mut stream).await.is_some_and(|request| request == body));
+    }
+    assert_eq!(sender.stopped().await.count("dropped"), 0);
+}
+
+#[tokio::test]
+async fn a_collector_that_stands_still_and_is_gone_is_looked_for_anew() {
+    let (listener, port) = collector();
+    let sender = Sender::start(port, 16 << 20);
+    let body = Bytes::from(vec![b'b'; 1 << 20]);
+    sender.log_bytes(&body);
+    // As when its host has died: the connection is silent, and there is no other.
+    let _silent = accepted(&listener).await;
+    let mut listener = Some(listener);
+    for round in 0..4 {
+        drop(listener.take());
+        // Nothing tells when the sender has asked in vain: it does so after a second, later on after twice as much.
+        tokio::time::sleep(Duration::from_millis(1500 << round)).await;
+        let listener = listener.insert(collector_again(port));
+        if let Some(request) = request(&mut accepted(listener).await).await {
+            assert!(request == body);
+            assert_eq!(sender.stopped().await.count("dropped"), 0);
+            return;
+        }
+    }
+    panic!("it never comes back");
+}
+
+#[tokio::test]
 async fn a_frame_that_never_gets_through_is_given_up_and_counted() {
     let (listener, port) = collector();
     let sender = Sender::start(port, 16 << 20);
@@ -228,6 +271,63 @@ async fn a_frame_that_never_gets_through_is_given_up_and_counted() {
     let mut stream = accepted(&listener).await;
     assert_eq!(text(&mut stream).await, "next");
     assert_eq!(sender.fixture.count("dropped"), 1);
+}
+
+#[tokio::test]
+async fn a_collector_that_ends_connections_at_once_is_asked_less_and_less_often() {
+    let (listener, port) = collector();
+    let sender = Sender::start(port, 1 << 20);
+    let body = "b".repeat(4096);
+    let mut pauses = Vec::new();
+    let mut last = None;
+    for _ in 0..6 {
+        sender.log(&body);
+        let mut stream = accepted(&listener).await;
+        pauses.extend(last.map(|last: Instant| last.elapsed()));
+        last = Some(Instant::now());
+        // It takes the frame, as the reference's does with a full disk.
+        assert_eq!(text(&mut stream).await, body);
+    }
+    // 50, 100, 200, 400 and 800 ms, each less up to half.
+    assert!(pauses.iter().sum::<Duration>() >= Duration::from_millis(700), "{pauses:?}");
+    assert_eq!(sender.stopped().await.count("dropped"), 0);
+}
+
+#[tokio::test]
+async fn a_collector_that_ends_its_side_gets_whole_frames_to_their_end_and_the_rest_goes_to_the_next() {
+    let (listener, port) = collector();
+    let sender = Sender::start(port, 64 << 20);
+    let bodies: Vec<String> = (0..400).map(|number| format!("{number} {}", "x".repeat(32 << 10))).collect();
+    for body in &bodies {
+        sender.log(body);
+    }
+    let mut stream = accepted(&listener).await;
+    let mut got = vec![text(&mut stream).await];
+    tokio::io::AsyncWriteExt::shutdown(&mut stream).await.unwrap();
+    while let Some(body) = request(&mut stream).await {
+        got.push(String::from_utf8(body).unwrap());
+    }
+    assert!(got.len() < bodies.len(), "the sender has ended its side too");
+    let mut stream = accepted(&listener).await;
+    while got.len() < bodies.len() {
+        got.push(text(&mut stream).await);
+    }
+    assert!(got == bodies, "each once, in their order");
+    assert_eq!(sender.stopped().await.count("dropped"), 0);
+}
+
+#[tokio::test]
+async fn what_is_lost_at_shutdown_counts_as_dropped() {
+    let (listener, port) = collector();
+    drop(listener);
+    let sender = Sender::start(port, 1 << 20);
+    // In the sender's hands, and waiting for it.
+    for _ in 0..5 {
+        sender.log(&"l".repeat(4096));
+    }
+    assert_eq!(sender.fixture.count("dropped"), 0);
+    let fixture = sender.stopped().await;
+    assert_eq!((fixture.count("frames"), fixture.count("dropped")), (5, 5));
 }
 
 #[tokio::test]

@@ -1,27 +1,35 @@
-//! The connection to the collector. It says nothing, so what can be read from it is its end.
+//! The connection to the collector. It says nothing, so what can be read from it is its end: a collector that stops ends its
+//! side first and reads on until this one has ended too, so what is on its way then is not lost.
+//!
+//! A collector that reads nothing, as with a full disk, is waited for on the same connection: what the kernel holds of one that
+//! is left behind would be lost, and counted nowhere.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
 use socket2::SockRef;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::batch::Batch;
 use crate::coordinate::backoff::Backoff;
 
-/// For a connection, and for each piece that the collector must take.
+/// For a connection.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What the kernel may hold, in bytes: of what is in there, nobody knows whether a collector that was killed has read it.
-const SEND_BUFFER: usize = 256 << 10;
+/// When nothing is read for so long, another connection is tried, to see whether the collector is there at all. Then the time
+/// doubles, up to the longest.
+const FIRST_STALL: Duration = Duration::from_secs(1);
+const LONGEST_STALL: Duration = Duration::from_secs(32);
+/// What the kernel may hold, in bytes; it doubles this. Of what is in there, nobody knows whether a collector that was killed
+/// has read it.
+const SEND_BUFFER: usize = 64 << 10;
 /// A frame that is not written by then is given up, or it would hold up all others.
 const TRIES: u32 = 4;
-/// After a connection whose reader stood still: doubling, so that few of them are left behind at any time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(32);
-/// A connection that served so long makes up for the stalls before it.
-const CALM: Duration = Duration::from_secs(60);
+/// One that ends sooner was of no use, whatever it took: the collector of the reference ends connections when its disk is
+/// full. The next one is opened later and later.
+const SETTLED: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -31,10 +39,22 @@ pub(super) struct Wire {
     /// 1 while there is one.
     connected: Gauge,
     opened: Instant,
+    /// No connection is opened before.
+    not_before: Instant,
     backoff: Backoff,
-    pause: Duration,
     /// Of the frame that is first now.
     failures: u32,
+    said: Said,
+}
+
+/// What the log has last said. Only changes go there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Nothing,
+    Connected,
+    Unreachable,
+    Broken,
+    Stalled,
 }
 
 /// Why nothing more goes over a connection.
@@ -42,14 +62,15 @@ pub(super) struct Wire {
 pub(super) enum Failure {
     Connect(io::Error),
     Broken(io::Error),
-    /// The collector reads nothing.
-    Stalled,
+    /// It is not there any more: neither does it read, nor can it be reached.
+    Gone,
 }
 
 impl Wire {
     pub(super) fn new(host: String, port: u16, connected: Gauge) -> Self {
-        let (opened, backoff) = (Instant::now(), Backoff::new());
-        Self { host, port, connected, stream: None, opened, backoff, pause: FIRST_PAUSE, failures: 0 }
+        let (now, backoff) = (Instant::now(), Backoff::new());
+        let said = Said::Nothing;
+        Self { host, port, stream: None, connected, opened: now, not_before: now, backoff, failures: 0, said }
     }
 
     /// Ends when the collector has closed the connection; never while there is none.
@@ -63,7 +84,7 @@ impl Wire {
                 Ok(0) | Err(_) => break,
             }
         }
-        self.close();
+        self.end();
     }
 
     fn close(&mut self) {
@@ -71,30 +92,32 @@ impl Wire {
         self.connected.set(0);
     }
 
+    /// The collector has ended the connection, between two frames.
+    fn end(&mut self) {
+        self.close();
+        if self.opened.elapsed() < SETTLED {
+            self.not_before = Instant::now() + self.backoff.next();
+            self.say(Said::Broken, None);
+        } else {
+            self.backoff.reset();
+        }
+    }
+
     /// Writes all, over as many connections as that takes. Waits for as long as the collector is down.
     pub(super) async fn send(&mut self, batch: &mut Batch) {
-        while let Err(failure) = self.try_send(batch).await {
-            let is_first = self.backoff.tries() == 0;
-            let pause = match &failure {
-                Failure::Connect(error) => {
-                    if is_first {
-                        tracing::warn!(%error, "body log: no connection to the collector; records wait in the buffer");
-                    }
-                    self.backoff.next()
-                }
-                Failure::Broken(error) => {
-                    tracing::info!(%error, "body log: the connection to the collector broke");
-                    self.backoff.next()
-                }
-                Failure::Stalled => {
-                    let calm = self.opened.elapsed() > CALM;
-                    let pause = if calm { FIRST_PAUSE } else { self.pause };
-                    self.pause = (pause * 2).min(LONGEST_PAUSE);
-                    tracing::warn!(?pause, "body log: the collector does not read; records wait in the buffer");
-                    pause
-                }
-            };
-            if !matches!(failure, Failure::Connect(_)) {
+        loop {
+            self.look();
+            if self.stream.is_none() {
+                sleep_until(self.not_before).await;
+            }
+            let Err(failure) = self.try_send(batch).await else { break };
+            match &failure {
+                Failure::Connect(error) => self.say(Said::Unreachable, Some(error)),
+                Failure::Broken(error) => self.say(Said::Broken, Some(error)),
+                Failure::Gone => self.say(Said::Unreachable, None),
+            }
+            let pause = self.backoff.next();
+            if matches!(failure, Failure::Broken(_)) {
                 self.failures += 1;
                 if self.failures >= TRIES {
                     batch.skip();
@@ -102,6 +125,8 @@ impl Wire {
                 }
             }
             if batch.is_empty() {
+                // The next one waits in its place.
+                self.not_before = Instant::now() + pause;
                 break;
             }
             sleep(pause).await;
@@ -118,26 +143,45 @@ impl Wire {
         sent
     }
 
+    /// A connection that has ended takes no frame any more.
+    fn look(&mut self) {
+        if self.stream.as_ref().is_some_and(has_ended) {
+            self.end();
+        }
+    }
+
     async fn write(&mut self, batch: &mut Batch) -> Result<(), Failure> {
+        self.look();
         if self.stream.is_none() {
-            let opened = timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await;
-            let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-            self.stream = Some(opened.and_then(prepared).map_err(Failure::Connect)?);
+            self.stream = Some(self.connect().await.and_then(prepared).map_err(Failure::Connect)?);
             self.opened = Instant::now();
             self.connected.set(1);
-            tracing::info!(host = self.host, port = self.port, "body log: connected to the collector");
-        }
-        let Some(stream) = &self.stream else { return Ok(()) };
-        while !batch.is_empty() {
-            match timeout(PATIENCE, stream.writable()).await {
-                Err(_) => return Err(Failure::Stalled),
-                Ok(ready) => ready.map_err(Failure::Broken)?,
+            // After trouble it has to serve for a while before it counts.
+            if self.said == Said::Nothing {
+                self.say(Said::Connected, None);
             }
+        }
+        let mut patience = FIRST_STALL;
+        while !batch.is_empty() {
+            let Some(stream) = &self.stream else { return Ok(()) };
+            let Ok(ready) = timeout(patience, stream.writable()).await else {
+                if !self.is_there(stream).await {
+                    return Err(Failure::Gone);
+                }
+                self.say(Said::Stalled, None);
+                patience = (patience * 2).min(LONGEST_STALL);
+                continue;
+            };
+            ready.map_err(Failure::Broken)?;
             match stream.try_write(batch.unwritten()) {
                 Ok(count) => {
+                    patience = FIRST_STALL;
                     if batch.wrote(count) {
                         self.failures = 0;
-                        self.backoff.reset();
+                        if self.opened.elapsed() >= SETTLED {
+                            self.backoff.reset();
+                            self.say(Said::Connected, None);
+                        }
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -145,6 +189,48 @@ impl Wire {
             }
         }
         Ok(())
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let opened = timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await;
+        opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Whether the collector can still be reached where this connection goes. The kernel alone would take a quarter of an hour
+    /// to find out that its host is gone.
+    async fn is_there(&self, stream: &TcpStream) -> bool {
+        let Ok(other) = self.connect().await else { return false };
+        matches!((other.peer_addr(), stream.peer_addr()), (Ok(there), Ok(here)) if there == here)
+    }
+
+    fn say(&mut self, now: Said, error: Option<&io::Error>) {
+        if std::mem::replace(&mut self.said, now) == now {
+            return;
+        }
+        let error = error.map(tracing::field::display);
+        match now {
+            Said::Nothing => {}
+            Said::Connected => {
+                tracing::info!(host = self.host, port = self.port, "body log: connected to the collector");
+            }
+            Said::Unreachable => {
+                tracing::warn!(error, "body log: no connection to the collector; records wait in the buffer");
+            }
+            Said::Broken => {
+                tracing::warn!(error, "body log: the collector ends its connections; records wait in the buffer");
+            }
+            Said::Stalled => {
+                tracing::warn!("body log: the collector does not read; records wait in the buffer");
+            }
+        }
+    }
+}
+
+/// Whether the collector has ended its side. The kernel is asked: the runtime may not know yet.
+fn has_ended(stream: &TcpStream) -> bool {
+    match SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != io::ErrorKind::WouldBlock,
     }
 }
 

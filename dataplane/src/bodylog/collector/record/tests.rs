@@ -78,6 +78,28 @@ fn payloads_7_2_what_is_no_text_is_base64_and_no_answer_is_kept_raw() {
 }
 
 #[test]
+fn no_body_grows_by_more_than_its_length() {
+    for byte in (0..=0x7f).chain([0xff]) {
+        for response in [&b""[..], &[byte; 10_000]] {
+            let body = vec![byte; 50_000];
+            let record = record("{\"status\":200}", &body, response).unwrap();
+            let most = 2 * (body.len() + response.len()) + 1000;
+            assert!(record.line.len() <= most && record.line.capacity() <= most, "{byte}: {}", record.line.capacity());
+        }
+    }
+    // A text stays a text: with quotes, line ends, and a control character here and there.
+    let line = line(&record("{\"status\":200}", b"\"a\\b\"\n\"\"\n\x1b[0m", &[0; 4]).unwrap());
+    assert_eq!((&line["req_body"], line.get("req_body_b64")), (&json!("\"a\\b\"\n\"\"\n\u{1b}[0m"), None));
+    assert_eq!((&line["resp_body"], &line["resp_body_b64"]), (&json!("AAAAAA=="), &json!(true)));
+}
+
+#[test]
+fn the_debug_text_of_a_record_tells_its_length_alone() {
+    let record = record("{\"request_id\":\"secret\"}", b"secret", b"secret").unwrap();
+    assert_eq!(format!("{record:?}"), format!("record of {} bytes", record.line.len()));
+}
+
+#[test]
 fn payloads_7_2_from_400_on_the_answer_is_raw() {
     let body = r#"{"error": {"message": "no"}}"#;
     let refused = line(&record("{\"status\":400}", b"", body.as_bytes()).unwrap());

@@ -79,22 +79,30 @@ fn a_record_is_in_both_files_or_in_none_and_trouble_ends() {
     // The details of the next day can't be written: a folder is in the way.
     let blocked = log.folder.path().join("metrics/details/2026-06-19.jsonl");
     fs::create_dir_all(&blocked).unwrap();
+    let now = at("19T04:00:00");
+    let unkept = |log: &Log, id: &str, now: Timestamp| Unkept::new(record(id, now), Arc::clone(&log.writer.metrics));
+    let mut waits = unkept(&log, "b", now);
     for _ in 0..2 {
         let (done, mut written) = oneshot::channel();
-        let now = at("19T04:00:00");
-        log.writer.carry_out(Job::Keep(Box::new(record("lost", now)), done), now);
-        assert_eq!(written.try_recv(), Ok(false));
+        log.writer.carry_out(Job::Keep(waits, done), now);
+        waits = written.try_recv().unwrap().expect("given back");
     }
+    assert_eq!(log.metric("bodylog_collector_lost_records_total"), "0");
+    // Given up by its connection.
+    let (done, _) = oneshot::channel();
+    log.writer.carry_out(Job::Keep(unkept(&log, "lost", now), done), now);
+    assert_eq!(log.metric("bodylog_collector_lost_records_total"), "1");
     assert_eq!(log.ids("2026-06-19/04.jsonl"), "");
-    assert_eq!(log.metric("bodylog_collector_write_errors_total"), "2");
+    assert_eq!(log.metric("bodylog_collector_write_errors_total"), "3");
     assert_eq!(
         (log.metric("bodylog_collector_writable"), log.metric("bodylog_exporter_lines_total")),
         ("0".into(), "1".into())
     );
     fs::remove_dir(&blocked).unwrap();
     let (done, mut written) = oneshot::channel();
-    log.writer.carry_out(Job::Keep(Box::new(record("b", at("19T04:00:01"))), done), at("19T04:00:01"));
-    assert_eq!(written.try_recv(), Ok(true));
+    log.writer.carry_out(Job::Keep(waits, done), at("19T04:00:01"));
+    assert!(written.try_recv().unwrap().is_none());
+    assert_eq!(log.metric("bodylog_collector_lost_records_total"), "1");
     assert_eq!(
         (log.ids("2026-06-19/04.jsonl").as_str(), log.ids("metrics/details/2026-06-19.jsonl").as_str()),
         ("b", "b")
@@ -123,7 +131,8 @@ fn the_end_of_the_jobs_writes_all_minutes() {
     let folder = log.folder;
     let (jobs, waiting) = mpsc::channel(4);
     let (done, _written) = oneshot::channel();
-    jobs.try_send(Job::Keep(Box::new(record("a", at("18T04:00:00"))), done)).unwrap();
+    let unkept = Unkept::new(record("a", at("18T04:00:00")), Arc::clone(&log.writer.metrics));
+    jobs.try_send(Job::Keep(unkept, done)).unwrap();
     jobs.try_send(Job::SaveMinutes).unwrap();
     drop(jobs);
     log.writer.run(waiting, || at("18T04:00:00"));
