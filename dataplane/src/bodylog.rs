@@ -38,7 +38,7 @@ use self::record::Finished;
 use self::settings::Settings;
 use crate::metrics::RouteMetrics;
 
-/// Of drops, every so manieth is in the log.
+/// Of drops, each one after this many is in the log.
 const WARN_EVERY: u64 = 1000;
 
 /// Takes the records of a replica.

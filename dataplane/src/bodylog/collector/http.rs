@@ -1,18 +1,17 @@
 //! The HTTP port (payloads.md §7.6, §8): `/healthz`, `/summary`, `/details`, `/metrics`. With a token set, all but
 //! `/healthz` ask for it.
 //!
-//! `/metrics` is Prometheus' text; with the parameter `end` it is the details query, as clients of the reference ask.
+//! `/metrics` is Prometheus' text; with any parameter of the details query it is that query, as clients of the reference
+//! ask: one that forgot `end` is told so, and does not get a page of metrics.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::Router;
-use axum::extract::Request;
 use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -21,8 +20,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::Clock;
 use super::files::Places;
 use super::minutes::Minutes;
+use super::port;
 use super::prometheus::CollectorMetrics;
 use super::query::parameters::{BadParameter, Parameters};
 use super::summary::summary;
@@ -54,43 +55,40 @@ impl Asked {
 }
 
 /// Serves everything until `stop`.
-pub(crate) async fn serve(listener: TcpListener, asked: Arc<Asked>, stop: CancellationToken) {
-    let answer = move |request: Request| {
-        let asked = Arc::clone(&asked);
-        async move { answer(&asked, &request.into_parts().0, Timestamp::now()).await }
+pub(crate) async fn serve(listener: TcpListener, asked: Arc<Asked>, clock: Clock, stop: CancellationToken) {
+    let answer = move |request: Request<Incoming>| {
+        let (asked, now) = (Arc::clone(&asked), clock());
+        async move { answer(&asked, &request.into_parts().0, now).await }
     };
-    until_stopped(listener, Router::new().fallback(answer), stop).await;
+    port::serve(listener, answer, stop).await;
 }
 
 /// Serves Prometheus' text alone, to anybody who reaches the port, until `stop`.
 pub(crate) async fn serve_exporter(listener: TcpListener, metrics: Arc<CollectorMetrics>, stop: CancellationToken) {
-    let answer = move |request: Request| {
-        let metrics = Arc::clone(&metrics);
-        async move {
-            match request.uri().path() {
-                "/healthz" => "OK".into_response(),
-                "/metrics" => exposition(&metrics),
-                _ => failed(StatusCode::NOT_FOUND, "not found; there is /metrics and /healthz", None),
-            }
-        }
+    let answer = move |request: Request<Incoming>| {
+        let answer = refused_method(request.method()).unwrap_or_else(|| match request.uri().path() {
+            "/healthz" => "OK".into_response(),
+            "/metrics" => exposition(&metrics),
+            _ => failed(StatusCode::NOT_FOUND, "not found; there is /metrics and /healthz", None),
+        });
+        std::future::ready(answer)
     };
-    until_stopped(listener, Router::new().fallback(answer), stop).await;
+    port::serve(listener, answer, stop).await;
 }
 
-async fn until_stopped(listener: TcpListener, app: Router, stop: CancellationToken) {
-    // Dropped rather than drained: an open keep-alive connection of a scraper must not hold up the process.
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    let serving = std::future::IntoFuture::into_future(axum::serve(listener, app));
-    if let Some(Err(error)) = stop.run_until_cancelled(serving).await {
-        tracing::error!(%error, "HTTP port failed");
+/// Nothing can be written or changed here.
+fn refused_method(method: &Method) -> Option<Response> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        return None;
     }
+    let refused = failed(StatusCode::METHOD_NOT_ALLOWED, "GET expected", None);
+    Some(([(ALLOW, "GET, HEAD")], refused).into_response())
 }
 
 async fn answer(asked: &Arc<Asked>, request: &Parts, now: Timestamp) -> Response {
     let path = request.uri.path();
-    if !matches!(request.method, Method::GET | Method::HEAD) {
-        let refused = failed(StatusCode::METHOD_NOT_ALLOWED, "GET expected", None);
-        return ([(ALLOW, "GET, HEAD")], refused).into_response();
+    if let Some(refused) = refused_method(&request.method) {
+        return refused;
     }
     if path == "/healthz" {
         return "OK".into_response();
@@ -104,7 +102,7 @@ async fn answer(asked: &Arc<Asked>, request: &Parts, now: Timestamp) -> Response
     let answered = match path {
         "/summary" => answer_summary(asked, &parameters, now),
         "/details" => details(asked, &parameters).await,
-        "/metrics" if parameters.get("end").is_some() => details(asked, &parameters).await,
+        "/metrics" if parameters.asks_for_details() => details(asked, &parameters).await,
         "/metrics" => Ok(exposition(&asked.metrics)),
         _ => {
             let there = "not found; there is /summary, /details, /metrics and /healthz";

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +14,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::Clock;
 use super::prometheus::CollectorMetrics;
 use super::record::Record;
 use super::write::Job;
@@ -39,16 +39,18 @@ const CHUNK: usize = 64 << 10;
 pub(crate) struct Intake {
     pub(crate) zone: TimeZone,
     pub(crate) metrics: Arc<CollectorMetrics>,
+    clock: Clock,
     connections: Arc<Semaphore>,
     long: Semaphore,
     built: Semaphore,
 }
 
 impl Intake {
-    pub(crate) fn new(zone: TimeZone, metrics: Arc<CollectorMetrics>) -> Arc<Self> {
+    pub(crate) fn new(zone: TimeZone, metrics: Arc<CollectorMetrics>, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             zone,
             metrics,
+            clock,
             connections: Arc::new(Semaphore::new(CONNECTIONS)),
             long: Semaphore::new(LONG_AT_ONCE),
             built: Semaphore::new(BUILT_AT_ONCE),
@@ -186,7 +188,7 @@ async fn within<T>(read: impl Future<Output = io::Result<T>>) -> Result<T, Close
 /// Makes a frame into a record and waits until that is written.
 async fn keep(frame: Vec<u8>, peer: SocketAddr, intake: &Arc<Intake>, jobs: &mpsc::Sender<Job>) -> Result<(), Closed> {
     intake.metrics.frame();
-    let received = Timestamp::now();
+    let received = (intake.clock)();
     let _built = intake.built.acquire().await;
     let zone = intake.zone.clone();
     // Reading an answer takes milliseconds for each megabyte: too long for the threads that serve sockets.

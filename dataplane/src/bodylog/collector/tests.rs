@@ -7,6 +7,7 @@ use clap::Parser as _;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
@@ -190,15 +191,4 @@ async fn a_folder_that_another_collector_has_is_an_error() {
     let listeners = Listeners { frames: any_port().await.0, http: any_port().await.0, exporter: None };
     let error = run(config, listeners, std::future::pending(), || {}).await.unwrap_err();
     assert!(error.to_string().contains(running.folder.path().to_str().unwrap()), "{error}");
-}
-
-#[test]
-fn past_days_are_looked_at_at_the_start_on_a_new_day_and_every_six_hours() {
-    let at = |text: &str| format!("2026-06-{text}Z").parse::<Timestamp>().unwrap();
-    let day = |text: &str| format!("2026-06-{text}").parse::<Date>().unwrap();
-    assert!(is_due(None, day("18"), at("18T04:00:00")));
-    let last = Some((day("18"), at("18T04:00:00")));
-    assert!(!is_due(last, day("18"), at("18T09:59:59")));
-    assert!(is_due(last, day("18"), at("18T10:00:00")));
-    assert!(is_due(Some((day("18"), at("18T23:59:00"))), day("19"), at("19T00:00:00")));
 }

@@ -86,6 +86,9 @@ async fn a_bad_parameter_is_400_and_named() {
         ("/details?end=1", "start"),
         ("/details?start=1&end=2&limit=x", "limit"),
         ("/metrics?start=1&end=x", "end"),
+        ("/metrics?start=1", "end"),
+        ("/metrics?model=m", "end"),
+        ("/metrics?cursor=", "end"),
         ("/summary?minutes=x", "minutes"),
         ("/summary?minute=5", "minute"),
     ] {
