@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -25,11 +26,14 @@ use super::files::Places;
 use super::minutes::Minutes;
 use super::port;
 use super::prometheus::CollectorMetrics;
+use super::query::index::Index;
 use super::query::parameters::{BadParameter, Parameters};
 use super::summary::summary;
 
-/// Questions to files at the same time; more wait. Each reads whole days.
+/// Questions to files at the same time; more wait. Each may read whole days.
 const QUERIES_AT_ONCE: usize = 2;
+/// How long they wait for their turn.
+const TURN: Duration = Duration::from_secs(10);
 
 /// What is asked.
 pub(crate) struct Asked {
@@ -39,6 +43,7 @@ pub(crate) struct Asked {
     pub(crate) token: Option<[u8; 32]>,
     pub(crate) minutes: Arc<Mutex<Minutes>>,
     pub(crate) metrics: Arc<CollectorMetrics>,
+    index: Index,
     queries: Semaphore,
 }
 
@@ -50,7 +55,15 @@ impl Asked {
         minutes: Arc<Mutex<Minutes>>,
         metrics: Arc<CollectorMetrics>,
     ) -> Self {
-        Self { places, with_details, token, minutes, metrics, queries: Semaphore::new(QUERIES_AT_ONCE) }
+        Self {
+            places,
+            with_details,
+            token,
+            minutes,
+            metrics,
+            index: Index::default(),
+            queries: Semaphore::new(QUERIES_AT_ONCE),
+        }
     }
 }
 
@@ -135,14 +148,16 @@ async fn details(asked: &Arc<Asked>, parameters: &Parameters) -> Result<Response
         let why = "details are off; start the collector with --details on";
         return Ok(failed(StatusCode::SERVICE_UNAVAILABLE, why, None));
     }
-    let Ok(_turn) = asked.queries.acquire().await else {
-        return Ok(failed(StatusCode::SERVICE_UNAVAILABLE, "the collector stops", None));
+    let Ok(Ok(_turn)) = tokio::time::timeout(TURN, asked.queries.acquire()).await else {
+        let busy = failed(StatusCode::SERVICE_UNAVAILABLE, "other questions are being answered; ask again later", None);
+        return Ok(([(RETRY_AFTER, TURN.as_secs())], busy).into_response());
     };
     // When the caller leaves, this future is dropped, and the guard ends the reading.
     let guard = CancelOnDrop::default();
     let (is_cancelled, reader) = (Arc::clone(&guard.0), Arc::clone(asked));
-    let reading =
-        tokio::task::spawn_blocking(move || query.run(&reader.places, &|| is_cancelled.load(Ordering::Relaxed)));
+    let reading = tokio::task::spawn_blocking(move || {
+        query.run(&reader.places, &reader.index, &|| is_cancelled.load(Ordering::Relaxed))
+    });
     Ok(match reading.await.map_err(std::io::Error::other).flatten() {
         Ok(page) => json(StatusCode::OK, &page),
         Err(error) => {

@@ -1,5 +1,7 @@
 //! The collector as a whole, over real sockets.
 
+mod days;
+
 use std::fs;
 use std::net::SocketAddr;
 
@@ -40,15 +42,21 @@ impl Running {
     }
 
     async fn start_in(folder: TempDir) -> Self {
+        Self::start_with(folder, &[], Arc::new(Timestamp::now)).await
+    }
+
+    async fn start_with(folder: TempDir, more: &[&str], clock: Clock) -> Self {
         let dir = format!("--dir={}", folder.path().display());
-        let config = Cli::parse_from(["test", &dir]).args.validate(None).unwrap();
+        let words = ["test", &dir].into_iter().chain(more.iter().copied());
+        let config = Cli::parse_from(words).args.validate(None).unwrap();
         let [(frames, frames_at), (http, http_at), (exporter, exporter_at)] =
             [any_port().await, any_port().await, any_port().await];
         let listeners = Listeners { frames, http, exporter: Some(exporter) };
         let stop = CancellationToken::new();
         let (ready, is_ready) = oneshot::channel();
         let mut tasks = JoinSet::new();
-        tasks.spawn(run(config, listeners, stop.clone().cancelled_owned(), move || ready.send(()).unwrap()));
+        let stopped = stop.clone().cancelled_owned();
+        tasks.spawn(run_by(clock, config, listeners, stopped, move || ready.send(()).unwrap()));
         is_ready.await.unwrap();
         Self { folder, frames: frames_at, http: http_at, exporter: exporter_at, stop, tasks }
     }
@@ -63,8 +71,12 @@ impl Running {
     }
 
     async fn get(&self, address: SocketAddr, path: &str) -> String {
+        self.ask(address, "GET", path).await
+    }
+
+    async fn ask(&self, address: SocketAddr, method: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -117,6 +129,16 @@ async fn frames_become_records_rows_minutes_and_metrics() {
     let text = running.get(running.exporter, "/metrics").await;
     assert!(text.contains("bodylog_exporter_lines_total 3\n"), "{text}");
     assert!(running.get(running.exporter, "/details?end=1").await.starts_with("HTTP/1.1 404 "));
+    for (at, method, status) in [
+        (running.exporter, "POST", "405"),
+        (running.http, "DELETE", "405"),
+        (running.exporter, "HEAD", "200"),
+        (running.http, "HEAD", "200"),
+    ] {
+        let answer = running.ask(at, method, "/metrics").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method}: {answer}");
+        assert_eq!(answer.ends_with("\r\n\r\n"), method == "HEAD", "{answer}");
+    }
     assert!(running.get(running.http, "/summary").await.contains("\"requests\":3"));
     let folder = running.stop().await;
     assert_eq!(ids(&folder), ["a", "b", "c"]);

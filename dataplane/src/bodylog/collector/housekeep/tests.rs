@@ -15,7 +15,9 @@ struct Log(TempDir);
 impl Log {
     fn new(files: &[(&str, &str)]) -> Self {
         let log = Self(tempfile::tempdir().unwrap());
-        files.iter().for_each(|(path, text)| log.add(path, text));
+        for (path, text) in files {
+            log.add(path, text);
+        }
         log
     }
 
@@ -162,7 +164,9 @@ fn a_crash_between_packing_and_removing_packs_nothing_twice() {
     log.round("2026-06-18");
     // All of them are still there, or the last of them only.
     for left in [&hours[..], &hours[1..]] {
-        left.iter().for_each(|(path, text)| log.add(path, text));
+        for (path, text) in left {
+            log.add(path, text);
+        }
         assert_eq!(log.round("2026-06-18").packed.len(), 0);
         assert_eq!(log.files(), ["2026-06-17.jsonl.zst"]);
     }
@@ -180,7 +184,9 @@ fn what_is_not_ours_in_a_days_folder_stays() {
     let log =
         Log::new(&[("2026-06-17/09.jsonl", "{}\n"), ("2026-06-10/09.jsonl", "{}\n"), ("2026-06-16/09.jsonl", "{}\n")]);
     for day in ["2026-06-17", "2026-06-10"] {
-        foreign.iter().for_each(|name| log.add(&format!("{day}/{name}"), "mine"));
+        for name in foreign {
+            log.add(&format!("{day}/{name}"), "mine");
+        }
     }
     for _ in 0..2 {
         log.round("2026-06-18");

@@ -76,11 +76,11 @@ fn a_clock_that_goes_back_writes_into_no_day_that_is_closed() {
 fn a_restart_writes_into_no_day_that_was_packed_but_follows_a_clock_that_was_far_ahead() {
     let start = |packed: &[&str]| {
         let Log { folder, writer } = Log::new();
-        packed.iter().for_each(|path| {
+        for path in packed {
             let path = folder.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
-        });
+        }
         let mut log = Log { folder, writer: writer.after_packed_days().unwrap() };
         log.keep("a", "17T23:00:00").unwrap();
         log
