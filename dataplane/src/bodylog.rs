@@ -10,6 +10,7 @@
 //! | [`settings`] | the replica's flags |
 //! | `record` | one request as it is captured |
 //! | `capture` | a response's beginning and end |
+//! | `redact` | what of a request's head is never kept |
 //! | `meta` | what a record says beside the bodies |
 //! | `budget` | the memory that all records share |
 //! | `ship` | the task that sends them |
@@ -23,6 +24,7 @@ pub mod collector;
 pub(crate) mod frame;
 mod meta;
 pub(crate) mod record;
+mod redact;
 pub mod settings;
 pub(crate) mod ship;
 pub(crate) mod zone;
@@ -36,7 +38,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use self::budget::{Budget, Share};
 use self::record::Finished;
 use self::settings::Settings;
-use crate::metrics::RouteMetrics;
+use crate::metrics::{BodyLogGauges, RouteMetrics};
 
 /// Of drops, each one after this many is in the log.
 const WARN_EVERY: u64 = 1000;
@@ -52,9 +54,10 @@ pub(crate) struct BodyLog {
 
 impl BodyLog {
     /// The log, and what its sender ([`ship::ship`]) reads.
-    pub(crate) fn new(settings: &Settings) -> (Self, UnboundedReceiver<Box<Finished>>) {
+    pub(crate) fn new(settings: &Settings, gauges: &BodyLogGauges) -> (Self, UnboundedReceiver<Box<Finished>>) {
         let (queue, records) = unbounded_channel();
-        (Self { budget: Arc::new(Budget::new(settings.buffer)), queue, dropped: AtomicU64::new(0) }, records)
+        let budget = Arc::new(Budget::new(settings.buffer, gauges.buffered.clone()));
+        (Self { budget, queue, dropped: AtomicU64::new(0) }, records)
     }
 
     /// Of `pct` of 100 requests (payloads.md §6): whether this is one. Below 1 none is, as the lots are whole numbers.

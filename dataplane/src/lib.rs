@@ -39,7 +39,7 @@ use request::models::Turns;
 use request::page::INSPECTED_AT_ONCE;
 use server::accept::{Signals, accept};
 use server::admin;
-use server::drain::Drain;
+use server::drain::{Drain, Stage};
 use server::readiness::Readiness;
 use snapshot::SnapshotStore;
 use tokio::net::TcpListener;
@@ -74,7 +74,7 @@ pub async fn run(
 ) -> Result<(), Error> {
     let listen = listeners.traffic.local_addr().map_err(Error::Listener)?;
     let replica_id = uuid::Uuid::new_v4().to_string();
-    let metrics = Arc::new(Metrics::new());
+    let mut metrics = Metrics::new();
     let snapshots = Arc::new(SnapshotStore::new());
     let admission = Arc::new(Admission::new());
     let pool = Arc::new(Pool::default());
@@ -82,18 +82,22 @@ pub async fn run(
     let client = coordinate::client(&config);
     let background = TaskTracker::new();
     let background_stop = CancellationToken::new();
+    let (sender, sender_stop) = (TaskTracker::new(), CancellationToken::new());
     let body_log = config.bodylog.clone().map(|settings| {
         // Whoever runs this must know: what clients write leaves the router, in plain text.
         tracing::warn!(
             host = settings.host,
             port = settings.port,
             buffer_bytes = settings.buffer,
-            "body log is on: bodies of routes that have it enabled are captured and sent to the collector"
+            "body log is on: bodies of all routes are captured and sent to the collector, but for routes that have \
+             bodylog_default_enabled=false or were switched off"
         );
-        let (body_log, records) = BodyLog::new(&settings);
-        background.spawn(bodylog::ship::ship(settings, records, background_stop.clone()));
+        let gauges = metrics.body_log();
+        let (body_log, records) = BodyLog::new(&settings, &gauges);
+        sender.spawn(bodylog::ship::ship(settings, records, gauges.connected, sender_stop.clone()));
         Arc::new(body_log)
     });
+    let metrics = Arc::new(metrics);
 
     let proxy = Arc::new(Proxy {
         request_ids: RequestIds::new(&replica_id),
@@ -138,10 +142,15 @@ pub async fn run(
     tokio::select! {
         () = shutdown.as_mut() => {}
         () = readiness.ready() => {
+            if let Some(snapshot) = snapshots.load().filter(|_| proxy.body_log.is_some()) {
+                let (captured, routes) = snapshot.captured_routes();
+                tracing::info!(captured, routes, "body log: so many routes are captured now");
+            }
             on_ready();
             shutdown.await;
         }
     }
-    Drain { proxy, signals, connections, link_stop, link, background_stop, background }.run().await;
+    let body_log = Stage { stop: sender_stop, tasks: sender };
+    Drain { proxy, signals, connections, body_log, link_stop, link, background_stop, background }.run().await;
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! Counters are looked up once per route and kept in [`RouteMetrics`]; a request hashes no label set.
 
 mod backend;
+mod body_log;
 mod payload;
 mod route;
 
@@ -20,6 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use router_policy::ids::RouteName;
 
 pub(crate) use backend::BackendMetrics;
+pub(crate) use body_log::BodyLogGauges;
 pub(crate) use payload::PayloadCounts;
 use payload::PayloadFamilies;
 pub(crate) use route::RouteMetrics;
@@ -207,6 +209,13 @@ impl Metrics {
         r.register("upstream_connections_opened", "Connections made to backends", self.upstream_opened.clone());
         r.register("upstream_connections_reused", "Requests sent on an idle connection", self.upstream_reused.clone());
         self
+    }
+
+    /// How the body log fares. Called once, and only where it is on: elsewhere nobody is to look for a collector.
+    pub(crate) fn body_log(&mut self) -> BodyLogGauges {
+        let gauges = BodyLogGauges::default();
+        gauges.register(&mut self.registry);
+        gauges
     }
 
     /// The handles of one route, made once.

@@ -3,7 +3,7 @@
 
 mod auth;
 mod body;
-mod error;
+pub(crate) mod error;
 mod error_response;
 pub(crate) mod handle;
 mod health;

@@ -1,7 +1,8 @@
-//! `routerctl bodylog`: the collector of the body log as a process, and questions to it. Answers hold no bodies; those lie
-//! in the collector's files.
+//! `routerctl bodylog`: the collector of the body log as a process, and questions to it. Answers over its port hold no bodies;
+//! those are read out of its files.
 
 mod client;
+pub(crate) mod get;
 pub(crate) mod query;
 mod rows;
 pub(crate) mod serve;
@@ -24,6 +25,8 @@ pub(crate) enum BodyLogVerb {
     Query(query::QueryArgs),
     /// Print requests as they end, without their bodies.
     Tail(tail::TailArgs),
+    /// Print one full record with its bodies, as JSON, out of the collector's files.
+    Get(get::GetArgs),
     /// Print the sums of the last minutes, for each backend.
     Summary(summary::SummaryArgs),
 }
@@ -34,6 +37,7 @@ impl BodyLogVerb {
         match self {
             Self::Query(args) => query::run(args, out).await,
             Self::Tail(args) => tail::run(args, out).await,
+            Self::Get(args) => get::run(&args, out),
             Self::Summary(args) => summary::run(args, out).await,
             // A role and no question: started elsewhere, with signals and a runtime of its own.
             Self::Serve(_) => Ok(()),

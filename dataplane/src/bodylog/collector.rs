@@ -7,6 +7,7 @@
 //! | `listen` | connections of replicas: frames in, one at a time each |
 //! | `record`, `extract`, `details` | a frame as a line of the full log and as a row without bodies |
 //! | `write`, `files` | the one writer, and files that only grow by whole lines |
+//! | [`find`] | one full record, for who has the files |
 //! | `minutes` | sums by minute and backend |
 //! | `upkeep`, `housekeep`, `names` | what happens by the clock; past days: packed, removed |
 //! | `query`, `summary`, `http`, `port` | questions |
@@ -16,6 +17,7 @@ pub mod config;
 mod details;
 mod extract;
 mod files;
+pub mod find;
 mod housekeep;
 mod http;
 mod json;

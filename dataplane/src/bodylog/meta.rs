@@ -10,11 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::frame::MAX_META;
 use super::record::Finished;
-use super::zone;
-
-/// Never kept. Names of a [`HeaderMap`] are lower case, however the client wrote them.
-const SECRET: [&str; 6] =
-    ["authorization", "cookie", "proxy-authorization", "x-api-key", "x-auth-token", "x-litellm-api-key"];
+use super::{redact, zone};
 
 /// What is left of a text in a meta object that is too long, in bytes.
 const CUT: usize = 1 << 10;
@@ -30,13 +26,13 @@ pub(super) struct Headers {
 
 impl Headers {
     pub(super) fn without_secrets(headers: &HeaderMap) -> Self {
-        let kept = || headers.iter().filter(|(name, _)| !SECRET.contains(&name.as_str()));
+        let kept: Vec<_> = redact::headers(headers).collect();
         let mut copy = Self {
-            names: Vec::with_capacity(headers.len()),
-            values: Vec::with_capacity(kept().map(|(_, value)| value.len()).sum()),
+            names: Vec::with_capacity(kept.len()),
+            values: Vec::with_capacity(kept.iter().map(|(_, value)| value.len()).sum()),
         };
-        for (name, value) in kept() {
-            copy.values.extend_from_slice(value.as_bytes());
+        for (name, value) in kept {
+            copy.values.extend_from_slice(&value);
             copy.names.push((name.clone(), copy.values.len()));
         }
         copy
@@ -98,6 +94,8 @@ pub(super) fn text(record: &Finished, zone: &TimeZone) -> Vec<u8> {
         Some(status) => format!("{}|4xx_to_501(orig={status})", mode.word()),
     });
     put("mode", mode.map(Value::from));
+    put("key_id", facts.key_id.as_deref().map(Value::from));
+    put("refused", facts.refused.as_deref().map(Value::from));
     put("status", facts.status.map(Value::from));
     put("resp_bytes", Some(record.response.total().into()));
     put("resp_body_truncated", Some(record.response.is_truncated().into()));

@@ -19,7 +19,9 @@ use super::BodyLog;
 use super::budget::Share;
 use super::capture::Capture;
 use super::meta::Headers;
+use super::redact;
 use crate::metrics::RouteMetrics;
+use crate::request::error::Error;
 use crate::request::tally::CLIENT_LEFT;
 use crate::snapshot::RouteEntry;
 
@@ -68,6 +70,10 @@ pub(super) struct Facts {
     pub(super) session_id: Option<String>,
     pub(super) session_source: HeaderValue,
     pub(super) mode: Option<Mode>,
+    /// Whose key it is, by its id. The secret is not kept.
+    pub(super) key_id: Option<String>,
+    /// What the router refused it for.
+    pub(super) refused: Option<String>,
     /// The backend's status, when the route answers 501 in place of it.
     pub(super) hidden_status: Option<u16>,
     pub(super) status: Option<u16>,
@@ -86,6 +92,8 @@ pub(crate) struct Begun<'a> {
     pub(crate) has_body: bool,
     pub(crate) client_ip: &'a HeaderValue,
     pub(crate) request_id: &'a HeaderValue,
+    /// Blank without a key.
+    pub(crate) key_id: &'a str,
     pub(crate) started: Instant,
 }
 
@@ -109,7 +117,7 @@ impl BodyLog {
 
 impl Facts {
     fn new(route: String, begun: Begun<'_>) -> Self {
-        let Begun { head, has_body, client_ip, request_id, started } = begun;
+        let Begun { head, has_body, client_ip, request_id, key_id, started } = begun;
         let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
         let elapsed = SignedDuration::try_from(started.elapsed()).unwrap_or_default();
         let now = Timestamp::now();
@@ -122,7 +130,7 @@ impl Facts {
             request_id: text(request_id),
             client_ip: text(client_ip),
             method: head.method.clone(),
-            uri: head.uri.path_and_query().map_or_else(|| head.uri.to_string(), |uri| uri.as_str().to_owned()),
+            uri: head.uri.path_and_query().map_or_else(String::new, |uri| redact::uri(uri.as_str()).into_owned()),
             headers: Headers::without_secrets(&head.headers),
             // Until the body is known.
             request_truncated: has_body && !is_bodiless,
@@ -131,6 +139,8 @@ impl Facts {
             session_id: None,
             session_source: HeaderValue::from_static("none"),
             mode: None,
+            key_id: Some(key_id).filter(|id| !id.is_empty()).map(str::to_owned),
+            refused: None,
             hidden_status: None,
             status: None,
             first_chunk: None,
@@ -176,10 +186,14 @@ impl Record {
         filled.facts.forwarded_to = forwarded_to.and_then(|value| value.to_str().ok()).map(str::to_owned);
     }
 
-    /// The client is not to see the backend's status (`answer_501_for`).
-    pub(crate) fn hid(&mut self, status: u16) {
-        if let Some(filled) = &mut self.filled {
-            filled.facts.hidden_status = Some(status);
+    /// No backend's answer goes to the client. Of a refusal the gate's code is kept, or `rule:` and the rule's name.
+    pub(crate) fn failed(&mut self, error: &Error) {
+        let Some(filled) = &mut self.filled else { return };
+        match error {
+            Error::HiddenStatus { status } => filled.facts.hidden_status = Some(*status),
+            Error::Refused(refused) => filled.facts.refused = Some(refused.gate.code().to_owned()),
+            Error::RejectedByRule(rejected) => filled.facts.refused = Some(format!("rule:{}", rejected.rule)),
+            _ => {}
         }
     }
 

@@ -12,8 +12,8 @@ const BUFFER: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Body log")]
 pub struct BodyLogArgs {
-    /// Host of the body log's collector. Then the bodies of routes with `bodylog_default_enabled` go there, in plain text
-    /// over TCP; blank for none
+    /// Host of the body log's collector. Turns the log on: the bodies of every route go there, in plain text over TCP, but
+    /// for routes with `bodylog_default_enabled=false`; blank for none
     #[arg(long, env = "BODYLOG_LISTENER_HOST", default_value = "", hide_default_value = true, value_name = "HOST")]
     pub bodylog_host: String,
     /// Port of the body log's collector

@@ -8,6 +8,8 @@ mod wire;
 
 use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
+use router_policy::payload_count::PayloadCount;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -20,10 +22,17 @@ use super::settings::Settings;
 /// At shutdown: for what still waits. Shorter than the drain's last wait.
 const LAST_FLUSH: Duration = Duration::from_millis(1500);
 
-/// Runs until `stop`, then sends what it can within 1.5 s. Its end loses records, nothing else.
-pub(crate) async fn ship(settings: Settings, mut records: UnboundedReceiver<Box<Finished>>, stop: CancellationToken) {
+/// Runs until `stop`, then sends what it can within 1.5 s. What is left is counted as dropped.
+///
+/// `connected` shows whether there is a connection.
+pub(crate) async fn ship(
+    settings: Settings,
+    mut records: UnboundedReceiver<Box<Finished>>,
+    connected: Gauge,
+    stop: CancellationToken,
+) {
     let mut batch = Batch::new(settings.zone);
-    let mut wire = Wire::new(settings.host, settings.port);
+    let mut wire = Wire::new(settings.host, settings.port, connected);
     let sending = async {
         loop {
             tokio::select! {
@@ -54,7 +63,14 @@ pub(crate) async fn ship(settings: Settings, mut records: UnboundedReceiver<Box<
         }
     };
     let _: Result<(), _> = timeout(LAST_FLUSH, flushing).await;
-    let lost = batch.frames() + records.len();
+    let mut lost = batch.frames();
+    while !batch.is_empty() {
+        batch.skip();
+    }
+    while let Ok(record) = records.try_recv() {
+        record.metrics.payload.add(PayloadCount::BodyLogDropped, 1);
+        lost += 1;
+    }
     if lost > 0 {
         tracing::warn!(lost, "body log: records lost at shutdown; the collector did not take them");
     }

@@ -33,7 +33,11 @@ impl PayloadFamilies {
         r.register("bodies_parsed", "Request bodies that are a JSON object or list", self.bodies_parsed.clone());
         r.register("rule_refusals", "Requests that a reject rule refused", self.rule_refusals.clone());
         r.register("bodylog_frames", "Frames that the body log's sender took", self.bodylog_frames.clone());
-        r.register("bodylog_dropped", "Frames that it had no room for", self.bodylog_dropped.clone());
+        r.register(
+            "bodylog_dropped",
+            "Frames that found no room, or that the collector did not take",
+            self.bodylog_dropped.clone(),
+        );
         r.register("bodylog_errors", "Frames that could not be made", self.bodylog_errors.clone());
     }
 

@@ -140,8 +140,8 @@ pub(crate) async fn handle(
             if let Error::Refused(refused) = &error {
                 tally.route.refused(refused.gate);
             }
-            if let (Error::HiddenStatus { status }, Some(record)) = (&error, &mut record) {
-                record.hid(*status);
+            if let Some(record) = &mut record {
+                record.failed(&error);
             }
             let response = error_response::render(&error, shape);
             // A client that broke off its upload is not there to read this, and is counted as one that left.
@@ -222,7 +222,7 @@ impl Exchange<'_> {
         let wanted = models::Wanted::of(&head.method, parsed.inner, route.models.is_some());
         if let Some(log) = self.proxy.body_log.as_ref().filter(|_| wanted.is_none()) {
             let (has_body, started) = (!incoming.is_end_stream(), self.tally.started());
-            self.record = log.begin(&route, Begun { head: &head, has_body, client_ip, request_id, started });
+            self.record = log.begin(&route, Begun { head: &head, has_body, client_ip, request_id, key_id, started });
         }
         if context_window.is_err() || wanted.is_some() {
             // No body is read, so the session is what the headers say.

@@ -20,12 +20,28 @@ pub(crate) struct Drain {
     pub(crate) signals: Signals,
     /// Client connections, and HTTP/2 streams.
     pub(crate) connections: TaskTracker,
+    /// The body log's sender.
+    pub(crate) body_log: Stage,
     /// Ends the control plane link.
     pub(crate) link_stop: CancellationToken,
     pub(crate) link: TaskTracker,
     /// Ends everything else.
     pub(crate) background_stop: CancellationToken,
     pub(crate) background: TaskTracker,
+}
+
+/// Tasks that end together.
+pub(crate) struct Stage {
+    pub(crate) stop: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Stage {
+    async fn end(&self, what: &'static str) {
+        self.stop.cancel();
+        self.tasks.close();
+        wait(&self.tasks, what).await;
+    }
 }
 
 impl Drain {
@@ -46,11 +62,13 @@ impl Drain {
             self.signals.kill.cancel();
             wait(&self.connections, "connections").await;
         }
-        // 4. Releases are flushed, Goodbye follows them, the link closes.
+        // 4. What was captured is sent or given up: then the link can tell the last counts.
+        self.body_log.end("body log").await;
+        // 5. Releases are flushed, Goodbye follows them, the link closes.
         self.link_stop.cancel();
         self.link.close();
         wait(&self.link, "control plane link").await;
-        // 5. Everything else.
+        // 6. Everything else.
         self.background_stop.cancel();
         self.background.close();
         wait(&self.background, "background tasks").await;

@@ -36,6 +36,11 @@ impl Snapshot {
         self.default.as_ref()
     }
 
+    /// Of how many routes bodies are captured, and how many there are.
+    pub(crate) fn captured_routes(&self) -> (usize, usize) {
+        (self.routes.values().filter(|route| route.bodylog_pct > 0.0).count(), self.routes.len())
+    }
+
     /// The id of the key with this SHA-256.
     pub(crate) fn key_id(&self, sha256: &[u8; 32]) -> Option<&Arc<str>> {
         self.keys.get(sha256)
@@ -160,6 +165,20 @@ mod tests {
 
     fn key(id: &str, byte: u8) -> v1::Key {
         v1::Key { id: id.into(), name: String::new(), sha256: vec![byte; 32].into() }
+    }
+
+    #[test]
+    fn rulings_7_every_route_is_captured_that_does_not_keep_out() {
+        let out = [("bodylog_default_enabled".to_owned(), "false".to_owned())].into();
+        let none = [("bodylog_default_pct".to_owned(), "0".to_owned())].into();
+        let routes = vec![
+            route("a", true),
+            v1::Route { options: out, ..route("b", false) },
+            v1::Route { options: none, ..route("c", false) },
+        ];
+        let snapshot =
+            Snapshot::default().apply(&v1::Snapshot { full: true, routes, ..Default::default() }, &Metrics::new());
+        assert_eq!(snapshot.captured_routes(), (1, 3));
     }
 
     #[test]

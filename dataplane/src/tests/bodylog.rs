@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use router_proto::v1;
+use router_proto::v1::client_op::Kind;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -138,14 +139,17 @@ async fn payloads_6_what_the_router_answers_is_logged_from_the_step_on_that_capt
     // After it.
     let answer = call(replica.addr, &post("/v1/x", &[key], "1")).await;
     let logged = collector.next().await;
-    assert_eq!(logged.fields(&["status", "peer", "mode"]), [json!(502), json!(dead), json!("new")]);
+    assert_eq!(
+        logged.fields(&["status", "peer", "mode", "key_id", "refused"]),
+        [json!(502), json!(dead), json!("new"), json!("k"), Value::Null]
+    );
     assert_eq!((logged.request, &logged.response), (b"1".to_vec(), &answer.body));
     control.answers(Answers::Refuse(v1::Refused { gate: v1::Gate::QueueFull.into(), ..Default::default() }));
     let answer = call(replica.addr, &post("/v1/x", &[key, ("x-session-id", "s")], "2")).await;
     let logged = collector.next().await;
     assert_eq!(
-        logged.fields(&["status", "peer", "mode", "session_id", "chunk_count"]),
-        [json!(429), Value::Null, Value::Null, json!("s"), json!(1)]
+        logged.fields(&["status", "peer", "mode", "session_id", "chunk_count", "key_id", "refused"]),
+        [json!(429), Value::Null, Value::Null, json!("s"), json!(1), json!("k"), json!("queue_full")]
     );
     assert_eq!((logged.request, &logged.response), (b"2".to_vec(), &answer.body));
     // Too long, as only its end tells: the body is not known.
@@ -269,6 +273,27 @@ async fn a_drain_sends_what_waits_and_the_stream_that_it_waited_for() {
     assert_eq!(client.rest().await, b"0123456789");
     replica.stopped().await;
     assert_eq!(collector.next().await.response, b"0123456789");
+}
+
+#[tokio::test]
+async fn a_drain_counts_what_the_collector_did_not_take_before_it_says_goodbye() {
+    let (backend, port) = (Backend::start().await, nobody().await.rsplit_once(':').unwrap().1.to_owned());
+    let flags = ["--bodylog-host=127.0.0.1", &format!("--bodylog-port={port}")];
+    let (mut control, replica) = start(&[ON], &[&backend.addr], &flags).await;
+    let mut client = connect(replica.addr).await;
+    client.write(post("/v1/x", &[], "")).await;
+    backend.request().await.0.answer("ok").await;
+    assert_eq!(client.message().await.text(), "ok");
+    drop(client);
+    replica.stop();
+    replica.stopped().await;
+    let told = control.unread_with_counts();
+    let count = |name| -> u64 {
+        let counted = told.iter().filter_map(|kind| if let Kind::Counted(one) = kind { Some(one) } else { None });
+        counted.filter_map(|one| one.counts.get(name)).sum()
+    };
+    assert_eq!((count("bodylog_written"), count("bodylog_dropped")), (1, 1), "{told:?}");
+    assert!(matches!(told.last(), Some(Kind::Goodbye(_))), "{told:?}");
 }
 
 /// The median of some requests with a body of 64 KiB.

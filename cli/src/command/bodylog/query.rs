@@ -18,10 +18,19 @@ const PAGE: usize = 5000;
 /// Which requests.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filter {
-    /// Of this model
+    /// Of this route
+    #[arg(long, value_name = "ROUTE")]
+    route: Option<String>,
+    /// Of this model; where no answer names one, the one that was asked for
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Answered by this backend or peer
+    /// Of this key, by its id as `key list` shows it
+    #[arg(long, value_name = "KEY_ID")]
+    key: Option<String>,
+    /// Refused by this gate, such as `queue_full`, or by `rule:NAME`; `rule` is any rule, `any` is whatever it was
+    #[arg(long, value_name = "any|rule|GATE|rule:NAME")]
+    refused: Option<String>,
+    /// Answered by this backend or peer, written in full as BACKEND shows it
     #[arg(long, value_name = "HOST:PORT")]
     peer: Option<String>,
     /// With this status
@@ -30,6 +39,9 @@ pub(crate) struct Filter {
     /// Whose first chunk took at least this many seconds
     #[arg(long, value_name = "SECONDS")]
     min_frt: Option<f64>,
+    /// That took at least this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    min_rt: Option<f64>,
     /// That asked for a stream, did not, or did not say
     #[arg(long, value_name = "true|false|unknown", value_parser = ["true", "false", "unknown"])]
     stream: Option<String>,
@@ -41,11 +53,11 @@ pub(crate) struct QueryArgs {
     /// Requests that ended within this time before now [default: 15m]
     #[arg(long, value_name = "TIME", value_parser = duration, conflicts_with = "start")]
     since: Option<Duration>,
-    /// Requests that ended then or later: 2026-06-18T12:00:00+08:00, "2026-06-18 12:00:00" in the collector's zone, or
-    /// Unix seconds
+    /// Requests that ended then or later: 2026-06-18T12:00:00+08:00, "2026-06-18 12:00:00" in the collector's zone,
+    /// 2026-06-18 for its midnight there, or Unix seconds
     #[arg(long, value_name = "WHEN")]
     start: Option<String>,
-    /// Requests that ended before then [default: now]
+    /// Requests that ended before then, in the same forms [default: now]
     #[arg(long, value_name = "WHEN")]
     end: Option<String>,
     #[command(flatten)]
@@ -92,10 +104,14 @@ impl Window<'_> {
                 ("end", Some(self.end.clone())),
                 ("cursor", cursor.take()),
                 ("limit", Some(left.to_string())),
+                ("route", filter.route.clone()),
                 ("model", filter.model.clone()),
+                ("key", filter.key.clone()),
+                ("refused", filter.refused.clone()),
                 ("peer", filter.peer.clone()),
                 ("status", filter.status.map(|status| status.to_string())),
                 ("min_frt", filter.min_frt.map(|seconds| seconds.to_string())),
+                ("min_rt", filter.min_rt.map(|seconds| seconds.to_string())),
                 ("stream", filter.stream.clone()),
             ];
             let page: Page = collector.get("/details", &parameters).await?;

@@ -13,8 +13,19 @@ use crate::failure::Outcome;
 use crate::output::table::Columns;
 use crate::output::{Answer, Out};
 
+const COLUMNS: &str = "\
+Columns, of what was captured only:
+  MINUTE             with --breakdown: when the requests ended
+  BACKEND            who answered; (none): the router itself, as for refusals
+  2XX 4XX 5XX        requests by status
+  PROMPT             tokens of prompts; CACHED: of these, out of the engine's cache
+  ANSWER             tokens of answers
+  TIME, MOST         whole requests: their mean and the longest
+  FIRST, MOST        up to the first chunk of the answer: the mean and the longest";
+
 /// Arguments of `bodylog summary`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = COLUMNS)]
 pub(crate) struct SummaryArgs {
     /// How far back, in whole minutes, up to seven days
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5m")]

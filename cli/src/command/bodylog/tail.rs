@@ -25,6 +25,9 @@ const AHEAD_MS: u64 = 600_000;
 /// Most rows of one round. What is beyond is seen in the next one.
 const ROUND: usize = 50_000;
 
+/// What the collector filters by.
+const FILTERS: [&str; 9] = ["route", "model", "key", "refused", "peer", "status", "min_frt", "min_rt", "stream"];
+
 /// Arguments of `bodylog tail`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TailArgs {
@@ -35,7 +38,7 @@ pub(crate) struct TailArgs {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
     interval: Duration,
     /// Read the files in the collector's folder instead of asking it
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["model", "peer", "status", "min_frt", "stream"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = FILTERS)]
     dir: Option<PathBuf>,
     /// End after this many requests
     #[arg(long, value_name = "N")]

@@ -55,8 +55,8 @@ impl Running {
     async fn deliver(&self, ids: &[&str]) {
         let mut stream = TcpStream::connect(self.frames).await.unwrap();
         for id in ids {
-            let meta =
-                json!({"request_id": id, "status": 200, "rt": 1.5, "peer": "10.0.0.9:80", "first_chunk_t": 0.25});
+            let meta = json!({"request_id": id, "status": 200, "rt": 1.5, "peer": "10.0.0.9:80", "first_chunk_t": 0.25,
+                    "route": "chat", "key_id": "k-1", "refused": "rule:no"});
             let meta = meta.to_string();
             let answer = br#"{"model":"m\u001b[31m","choices":[{"text":"secret answer","finish_reason":"stop"}]}"#;
             let mut frame = u16::try_from(meta.len()).unwrap().to_be_bytes().to_vec();
@@ -106,7 +106,21 @@ async fn query_prints_rows_follows_pages_and_shows_no_bodies() {
     assert_eq!((answer["rows"].as_array().unwrap().len(), &answer["truncated"]), (5, &json!(true)));
     assert_eq!(notes, "note: more requests match than --limit 5 shows\n");
     assert!(!text.contains("secret") && !table.contains("secret"));
-    for (filter, count) in [("--status 200", 12), ("--status 429", 0), ("--min-frt 0.3", 0), ("--stream unknown", 12)] {
+    assert!(table.contains(" ROUTE ") && table.contains(" chat ") && table.contains(" refused:rule:no "), "{table}");
+    for (filter, count) in [
+        ("--status 200", 12),
+        ("--status 429", 0),
+        ("--min-frt 0.3", 0),
+        ("--stream unknown", 12),
+        ("--route chat --key k-1 --refused any --min-rt 1.5", 12),
+        ("--route other", 0),
+        ("--key k", 0),
+        ("--refused queue_full", 0),
+        ("--refused rule:no", 12),
+        ("--min-rt 1.6", 0),
+        ("--start 0 --end 2020-01-01", 0),
+        ("--start 2020-01-01 --end 2100-01-01", 12),
+    ] {
         let (_, text, _) = running.run(&format!("bodylog query -o json {filter}")).await;
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["rows"].as_array().unwrap().len(), count, "{filter}");
     }
@@ -138,6 +152,47 @@ async fn tail_prints_what_comes_and_ends_after_its_count() {
     let dir = running.folder.path().display();
     let (outcome, ..) = run(&format!("bodylog tail -o yaml --dir {dir}")).await;
     assert_eq!(outcome.unwrap_err().kind, Kind::Usage);
+}
+
+#[tokio::test]
+async fn get_prints_a_full_record_that_a_terminal_does_not_obey() {
+    let running = Running::start().await;
+    running.deliver(&["a", "b\u{9b}31m"]).await;
+    let dir = running.folder.path().display();
+    let (outcome, text, _) = run(&format!("bodylog get a --dir {dir}")).await;
+    let record: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((outcome, &record["request_id"], &record["resp_body"]), (Ok(()), &json!("a"), &json!("secret answer")));
+    let (_, text, _) = run(&format!("bodylog get b\u{9b}31m -o json --dir {dir}")).await;
+    assert_eq!(text.matches(char::is_control).collect::<String>(), "\n", "{text:?}");
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["request_id"], "b\u{9b}31m");
+    let (_, text, _) = run(&format!("bodylog get a -o yaml --dir {dir}")).await;
+    assert!(text.contains("resp_body: secret answer\n"), "{text}");
+    let failure = run(&format!("bodylog get c --dir {dir}")).await.0.unwrap_err();
+    assert!(
+        failure.kind == Kind::Failed && failure.message.starts_with("no record of request \"c\" in "),
+        "{failure:?}"
+    );
+    let failure = run("bodylog get a --dir /nowhere").await.0.unwrap_err();
+    assert!(failure.message.starts_with("--dir: read /nowhere: "), "{failure:?}");
+}
+
+#[test]
+fn the_help_of_summary_explains_its_columns() {
+    let help = Cli::try_parse_from(["routerctl", "bodylog", "summary", "--help"]).unwrap_err().to_string();
+    for column in ["CACHED", "FIRST, MOST", "(none)"] {
+        assert!(help.contains(column), "{column} in {help}");
+    }
+}
+
+#[test]
+fn the_files_of_tail_have_no_filters() {
+    for filter in ["route=r", "key=k", "refused=any", "min-rt=1", "model=m"] {
+        let tail = format!("routerctl bodylog tail --{filter}");
+        assert!(Cli::try_parse_from(tail.split(' ')).is_ok(), "{filter}");
+        let with_files = format!("{tail} --dir x");
+        let refused = Cli::try_parse_from(with_files.split(' ')).unwrap_err();
+        assert_eq!(refused.kind(), clap::error::ErrorKind::ArgumentConflict, "{filter}");
+    }
 }
 
 #[tokio::test]

@@ -54,6 +54,13 @@ pub(crate) struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) session_src: String,
     #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) route: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) key_id: String,
+    /// The gate that refused, or `rule:` and the rule's name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) refused: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) model: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) finish_reason: String,
@@ -73,6 +80,9 @@ pub(crate) struct Details {
     /// Of the stored answer: what minutes count.
     #[serde(skip)]
     pub(crate) stored_resp_bytes: u64,
+    /// The model is the one that the client asked for, as the answer names none: it may be anything.
+    #[serde(skip)]
+    pub(crate) model_is_asked: bool,
 }
 
 impl Details {
@@ -115,6 +125,9 @@ impl Details {
             &mut self.backend,
             &mut self.mode,
             &mut self.session_src,
+            &mut self.route,
+            &mut self.key_id,
+            &mut self.refused,
             &mut self.model,
             &mut self.finish_reason,
         ] {

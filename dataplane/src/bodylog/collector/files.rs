@@ -145,11 +145,6 @@ impl Places {
         self.details_folder().join(format!("{day}.jsonl"))
     }
 
-    /// Rows of a past day.
-    pub(crate) fn packed_details(&self, day: Date) -> PathBuf {
-        self.details_folder().join(format!("{day}.jsonl.zst"))
-    }
-
     pub(crate) fn details_folder(&self) -> PathBuf {
         self.minutes_folder().join("details")
     }

@@ -138,9 +138,11 @@ impl CollectorMetrics {
     }
 
     /// Counts a request that was kept.
-    pub(crate) fn observe(&self, details: &Details, route: Option<&str>, end: Timestamp) {
+    pub(crate) fn observe(&self, details: &Details, end: Timestamp) {
         let d = details;
-        let base = self.known.lock().base(route, &d.backend, &d.model);
+        // What clients ask for may be anything; only what answers name is told apart.
+        let model = if d.model_is_asked { "" } else { d.model.as_str() };
+        let base = self.known.lock().base(&d.route, &d.backend, model);
         let stream = d.stream.map_or("unknown", |stream| if stream { "true" } else { "false" });
         let status_class = match d.status / 100 {
             2 => "2xx",

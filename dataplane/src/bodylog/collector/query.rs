@@ -41,11 +41,38 @@ pub(crate) struct Query {
     /// The backend or the peer.
     pub(crate) peer: Option<String>,
     pub(crate) status: Option<u16>,
+    pub(crate) route: Option<String>,
+    /// The key's id.
+    pub(crate) key: Option<String>,
+    pub(crate) refused: Option<RefusedBy>,
     /// Seconds to the first chunk, at least.
     pub(crate) min_frt: Option<f64>,
+    /// Seconds that the whole request took, at least.
+    pub(crate) min_rt: Option<f64>,
     pub(crate) stream: Option<Stream>,
     /// Rows of a page, 1 to [`MOST_ROWS`].
     pub(crate) limit: usize,
+}
+
+/// What a request was refused for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RefusedBy {
+    /// Whatever it was.
+    Any,
+    /// Some rule.
+    AnyRule,
+    /// This gate, or this rule with `rule:` before its name.
+    This(String),
+}
+
+impl RefusedBy {
+    fn is(&self, refused: &str) -> bool {
+        match self {
+            Self::Any => !refused.is_empty(),
+            Self::AnyRule => refused.starts_with("rule:"),
+            Self::This(this) => refused == this,
+        }
+    }
 }
 
 /// The answer.
@@ -80,6 +107,12 @@ struct Seen<'a> {
     peer: Cow<'a, str>,
     #[serde(borrow)]
     backend: Cow<'a, str>,
+    #[serde(borrow)]
+    route: Cow<'a, str>,
+    #[serde(borrow)]
+    key_id: Cow<'a, str>,
+    #[serde(borrow)]
+    refused: Cow<'a, str>,
     status: u16,
     frt: f64,
     rt: f64,
@@ -90,8 +123,21 @@ impl Default for Seen<'_> {
     fn default() -> Self {
         let Details { status, frt, rt, stream, .. } = Details::default();
         let empty = || Cow::Borrowed("");
-        let (ts, ts_end, request_id) = (empty(), empty(), empty());
-        Self { ts, ts_end, request_id, model: empty(), peer: empty(), backend: empty(), status, frt, rt, stream }
+        Self {
+            ts: empty(),
+            ts_end: empty(),
+            request_id: empty(),
+            model: empty(),
+            peer: empty(),
+            backend: empty(),
+            route: empty(),
+            key_id: empty(),
+            refused: empty(),
+            status,
+            frt,
+            rt,
+            stream,
+        }
     }
 }
 
@@ -110,7 +156,11 @@ impl Query {
         self.model.as_ref().is_none_or(|model| *model == row.model)
             && self.peer.as_ref().is_none_or(|peer| *peer == row.backend || *peer == row.peer)
             && self.status.is_none_or(|status| status == row.status)
+            && self.route.as_ref().is_none_or(|route| *route == row.route)
+            && self.key.as_ref().is_none_or(|key| *key == row.key_id)
+            && self.refused.as_ref().is_none_or(|by| by.is(&row.refused))
             && self.min_frt.is_none_or(|min| row.frt >= min)
+            && self.min_rt.is_none_or(|min| row.rt >= min)
             && self.stream.is_none_or(|stream| stream == row.stream.into())
     }
 

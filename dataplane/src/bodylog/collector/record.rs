@@ -28,10 +28,12 @@ pub(super) const META: &[&str] = &[
     "chunk_count",
     "first_chunk_t",
     "forwarded_to",
+    "key_id",
     "last_chunk_t",
     "method",
     "mode",
     "peer",
+    "refused",
     "request_id",
     "resp_bytes",
     "route",
@@ -51,8 +53,6 @@ pub(crate) struct Record {
     pub(crate) details: Details,
     /// When the request ended; `received` for one that does not say it.
     pub(crate) end: Timestamp,
-    /// The route, where the sender tells it.
-    pub(crate) route: Option<String>,
 }
 
 impl Record {
@@ -108,12 +108,20 @@ impl Record {
             ("forwarded_to", &mut details.forwarded_to),
             ("mode", &mut details.mode),
             ("session_src", &mut details.session_src),
+            ("route", &mut details.route),
+            ("key_id", &mut details.key_id),
+            ("refused", &mut details.refused),
         ] {
             *field = meta.text(name).unwrap_or_default();
         }
+        if details.model.is_empty() {
+            details.model_is_asked = true;
+            let asked = Members::read(frame.request, &["model"]);
+            details.model = asked.and_then(|asked| asked.text("model")).unwrap_or_default();
+        }
         details.take_usage(answer.and_then(Extracted::usage).as_deref());
         details.shorten();
-        Some(Self { line: line.end(), details, end, route: meta.text("route") })
+        Some(Self { line: line.end(), details, end })
     }
 }
 

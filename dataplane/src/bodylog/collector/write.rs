@@ -124,7 +124,7 @@ impl Writer {
             }
         }
         self.minutes.lock().count(&record.details, record.end, now);
-        self.metrics.observe(&record.details, record.route.as_deref(), record.end);
+        self.metrics.observe(&record.details, record.end);
         Ok(())
     }
 

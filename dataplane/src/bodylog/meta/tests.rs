@@ -1,7 +1,11 @@
 use super::*;
 use crate::bodylog::capture::HEAD_MAX;
 use crate::bodylog::record::tests::Fixture;
+use crate::coordinate::Refused;
+use crate::request::error::Error;
+use crate::request::payload::Rejected;
 use http::{HeaderValue, StatusCode};
+use router_policy::refusal::Gate;
 use router_proto::v1::Mode;
 
 fn request(headers: &[(&str, &[u8])]) -> http::request::Builder {
@@ -13,6 +17,10 @@ fn request(headers: &[(&str, &[u8])]) -> http::request::Builder {
 /// The meta object of a request with these headers.
 fn meta_of(headers: &[(&str, &[u8])]) -> Value {
     meta(request(headers), |_| ())
+}
+
+fn meta_of_uri(uri: &str) -> Value {
+    meta(http::Request::post(uri), |_| ())
 }
 
 fn meta(request: http::request::Builder, fill: impl FnOnce(&mut crate::bodylog::record::Record)) -> Value {
@@ -83,13 +91,33 @@ fn payloads_6_1_a_peer_says_how_many_failed_before_it() {
 }
 
 #[test]
+fn a_refusal_says_what_it_was_for_and_other_failures_do_not() {
+    let of = |error: &Error| meta(request(&[]), |record| record.failed(error)).get("refused").cloned();
+    assert_eq!(of(&Error::Refused(Refused::by(Gate::QueueFull))), Some(json!("queue_full")));
+    let rejected = Rejected { rule: "no tools".into(), status: 429, message: "m".into(), route: "r".into() };
+    assert_eq!(of(&Error::RejectedByRule(rejected)), Some(json!("rule:no tools")));
+    assert_eq!((of(&Error::BackendUnreachable), of(&Error::HiddenStatus { status: 404 })), (None, None));
+}
+
+#[test]
 fn payloads_6_1_secrets_are_left_out_in_any_case() {
-    let names = ["Authorization", "COOKIE", "x-Api-Key", "X-LiteLLM-API-Key", "x-auth-token", "Proxy-Authorization"];
+    let names = [
+        "Authorization",
+        "COOKIE",
+        "x-Api-Key",
+        "X-LiteLLM-API-Key",
+        "x-auth-token",
+        "Proxy-Authorization",
+        "Api-Key",
+        "X-Goog-Api-Key",
+    ];
     let mut headers: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &b"hidden"[..])).collect();
     headers.push(("X-Session-Id", b"shown"));
     let meta = meta_of(&headers);
     assert_eq!(meta["req_headers"], json!({"x-session-id": "shown"}));
     assert!(!meta.to_string().contains("hidden"));
+    let query = meta_of_uri("/r/v1/x?%61pi_key=hidden&a=shown&KEY=hidden");
+    assert_eq!(query["uri"], "/r/v1/x?%61pi_key=redacted&a=shown&KEY=redacted");
 }
 
 #[test]

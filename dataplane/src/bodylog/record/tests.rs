@@ -1,7 +1,7 @@
 use super::*;
 use crate::bodylog::capture::HEAD_MAX;
 use crate::bodylog::settings::Settings;
-use crate::metrics::Metrics;
+use crate::metrics::{BodyLogGauges, Metrics};
 use crate::snapshot::Snapshot;
 use jiff::tz::TimeZone;
 use router_proto::v1;
@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 pub(in crate::bodylog) struct Fixture {
     pub(in crate::bodylog) metrics: Metrics,
+    pub(in crate::bodylog) gauges: BodyLogGauges,
     snapshot: Snapshot,
     pub(in crate::bodylog) log: Arc<BodyLog>,
     pub(in crate::bodylog) records: UnboundedReceiver<Box<Finished>>,
@@ -16,14 +17,16 @@ pub(in crate::bodylog) struct Fixture {
 
 impl Fixture {
     pub(in crate::bodylog) fn new(pct: &str, buffer: usize) -> Self {
-        let metrics = Metrics::new();
+        let mut metrics = Metrics::new();
+        let gauges = metrics.body_log();
         let options = [("bodylog_default_enabled", "true"), ("bodylog_default_pct", pct)];
         let options = options.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let route = v1::Route { name: "r".into(), options, ..Default::default() };
         let message = v1::Snapshot { full: true, routes: vec![route], ..Default::default() };
         let snapshot = Snapshot::default().apply(&message, &metrics);
-        let (log, records) = BodyLog::new(&Settings { host: "unused".into(), port: 1, zone: TimeZone::UTC, buffer });
-        Self { metrics, snapshot, log: Arc::new(log), records }
+        let settings = Settings { host: "unused".into(), port: 1, zone: TimeZone::UTC, buffer };
+        let (log, records) = BodyLog::new(&settings, &gauges);
+        Self { metrics, gauges, snapshot, log: Arc::new(log), records }
     }
 
     pub(in crate::bodylog) fn begin(&self, request: http::request::Builder) -> Option<Record> {
@@ -33,6 +36,7 @@ impl Fixture {
             has_body: true,
             client_ip: &HeaderValue::from_static("10.1.1.1"),
             request_id: &HeaderValue::from_static("req-1"),
+            key_id: "",
             started: Instant::now(),
         };
         self.log.begin(self.snapshot.route("r").unwrap(), begun)

@@ -30,7 +30,7 @@ impl Sender {
         let stop = CancellationToken::new();
         let records = std::mem::replace(&mut fixture.records, tokio::sync::mpsc::unbounded_channel().1);
         let mut task = JoinSet::new();
-        task.spawn(ship(settings, records, stop.clone()));
+        task.spawn(ship(settings, records, fixture.gauges.connected.clone(), stop.clone()));
         Self { fixture, stop, task }
     }
 
@@ -115,10 +115,29 @@ async fn a_collector_that_comes_late_gets_everything_in_order() {
     // Some tries have failed by now; how many makes no difference.
     tokio::task::yield_now().await;
     let listener = collector_again(port);
+    let gauge = |name: &str, value: &str| {
+        let line = format!("router_bodylog_{name} {value}\n");
+        sender.fixture.metrics.encode().contains(&line)
+    };
+    assert!(gauge("connected", "0") && !gauge("buffered_bytes", "0"), "they wait");
     let mut stream = accepted(&listener).await;
     for body in &bodies {
         assert_eq!(&text(&mut stream).await, body);
     }
+    let all_sent = async {
+        while !gauge("buffered_bytes", "0") {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("an empty buffer", all_sent).await;
+    assert!(gauge("connected", "1"));
+    drop(stream);
+    let seen = async {
+        while !gauge("connected", "0") {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("the lost connection", seen).await;
     let fixture = sender.stopped().await;
     assert_eq!((fixture.count("frames"), fixture.count("dropped")), (50, 0));
 }
@@ -235,8 +254,9 @@ async fn at_shutdown_a_collector_that_is_down_or_slow_is_not_waited_for() {
     let sender = Sender::start(port, 1 << 20);
     sender.log("1");
     let started = Instant::now();
-    sender.stopped().await;
+    let fixture = sender.stopped().await;
     assert!(started.elapsed() < Duration::from_secs(1));
+    assert_eq!((fixture.count("frames"), fixture.count("dropped")), (1, 1), "what is lost is counted");
     let listener = collector_again(port);
     let sender = Sender::start(port, 64 << 20);
     for _ in 0..16 {

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +28,8 @@ pub(super) struct Wire {
     host: String,
     port: u16,
     stream: Option<TcpStream>,
+    /// 1 while there is one.
+    connected: Gauge,
     opened: Instant,
     backoff: Backoff,
     pause: Duration,
@@ -44,9 +47,9 @@ pub(super) enum Failure {
 }
 
 impl Wire {
-    pub(super) fn new(host: String, port: u16) -> Self {
+    pub(super) fn new(host: String, port: u16, connected: Gauge) -> Self {
         let (opened, backoff) = (Instant::now(), Backoff::new());
-        Self { host, port, stream: None, opened, backoff, pause: FIRST_PAUSE, failures: 0 }
+        Self { host, port, connected, stream: None, opened, backoff, pause: FIRST_PAUSE, failures: 0 }
     }
 
     /// Ends when the collector has closed the connection; never while there is none.
@@ -60,7 +63,12 @@ impl Wire {
                 Ok(0) | Err(_) => break,
             }
         }
+        self.close();
+    }
+
+    fn close(&mut self) {
         self.stream = None;
+        self.connected.set(0);
     }
 
     /// Writes all, over as many connections as that takes. Waits for as long as the collector is down.
@@ -104,7 +112,7 @@ impl Wire {
     pub(super) async fn try_send(&mut self, batch: &mut Batch) -> Result<(), Failure> {
         let sent = self.write(batch).await;
         if sent.is_err() {
-            self.stream = None;
+            self.close();
             batch.rewind();
         }
         sent
@@ -116,6 +124,7 @@ impl Wire {
             let opened = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
             self.stream = Some(opened.and_then(prepared).map_err(Failure::Connect)?);
             self.opened = Instant::now();
+            self.connected.set(1);
             tracing::info!(host = self.host, port = self.port, "body log: connected to the collector");
         }
         let Some(stream) = &self.stream else { return Ok(()) };

@@ -76,7 +76,7 @@ pub(super) struct Known {
 
 impl Known {
     /// The labels of a request. Past the bound a new model is `other`, then a new backend too, then everything is.
-    pub(super) fn base(&mut self, route: Option<&str>, backend: &str, model: &str) -> Base {
+    pub(super) fn base(&mut self, route: &str, backend: &str, model: &str) -> Base {
         let label = |value: &str, none: &str| -> Arc<str> {
             Arc::from(if value.is_empty() {
                 none
@@ -84,7 +84,7 @@ impl Known {
                 value.get(..value.floor_char_boundary(LONGEST)).unwrap_or(none)
             })
         };
-        let route = label(route.unwrap_or_default(), UNKNOWN);
+        let route = label(route, UNKNOWN);
         let (backend, model) = (label(backend, "(none)"), label(model, UNKNOWN));
         let other: Arc<str> = Arc::from(OTHER);
         let coarser = [

@@ -4,12 +4,13 @@ use super::labels::prompt_bucket;
 use super::*;
 
 fn details(status: u16) -> Details {
-    Details { status, backend: "b:1".to_owned(), model: "m".to_owned(), ..Details::default() }
+    let [route, backend, model] = ["chat", "b:1", "m"].map(str::to_owned);
+    Details { status, backend, route, model, ..Details::default() }
 }
 
 fn observe(details: &Details) -> String {
     let metrics = CollectorMetrics::new();
-    metrics.observe(details, Some("chat"), "2026-06-18T04:48:01.25Z".parse().unwrap());
+    metrics.observe(details, "2026-06-18T04:48:01.25Z".parse().unwrap());
     metrics.encode()
 }
 
@@ -97,6 +98,13 @@ fn long_waits_and_fast_answers_have_buckets_and_the_help_says_which() {
 }
 
 #[test]
+fn a_model_that_was_only_asked_for_and_a_route_that_nobody_told_are_unknown() {
+    let text = observe(&Details { model_is_asked: true, route: String::new(), ..details(429) });
+    let labels = r#"bodylog_requests_total{service="unknown",route="unknown",backend="b:1",model="unknown","#;
+    assert!(text.contains(labels), "{text}");
+}
+
+#[test]
 fn names_out_of_bodies_are_bounded() {
     let metrics = CollectorMetrics::new();
     let end = Timestamp::UNIX_EPOCH;
@@ -106,10 +114,10 @@ fn names_out_of_bodies_are_bounded() {
             finish_reason: format!("f{index}"),
             ..details(200)
         };
-        metrics.observe(&row, None, end);
+        metrics.observe(&row, end);
     }
     // Known ones go on under their own name; new backends are told apart for longer than new models.
-    metrics.observe(&Details { backend: "new:1".to_owned(), model: "late".to_owned(), ..details(200) }, None, end);
+    metrics.observe(&Details { backend: "new:1".to_owned(), model: "late".to_owned(), ..details(200) }, end);
     let text = metrics.encode();
     let requests = text.lines().filter(|line| line.starts_with("bodylog_requests_total{"));
     let requests: Vec<&str> = requests.collect();
@@ -122,7 +130,8 @@ fn names_out_of_bodies_are_bounded() {
         text.lines().filter_map(|line| line.split("finish_reason=").nth(1)).collect();
     assert!(reasons.len() <= 2 * 51 + 2, "{}", reasons.len());
     for index in 0..5000 {
-        metrics.observe(&Details { backend: format!("b{index}"), ..details(200) }, Some(&format!("r{index}")), end);
+        let row = Details { backend: format!("b{index}"), route: format!("r{index}"), ..details(200) };
+        metrics.observe(&row, end);
     }
     let count = metrics.encode().lines().filter(|line| line.starts_with("bodylog_requests_total{")).count();
     assert!(count <= 3001, "{count}");

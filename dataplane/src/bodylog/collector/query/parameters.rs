@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use percent_encoding::percent_decode_str;
 
 use super::cursor::Cursor;
-use super::{MOST_ROWS, Query};
+use super::{MOST_ROWS, Query, RefusedBy};
 use crate::bodylog::collector::minutes::Stream;
 
 /// A parameter that can't be taken.
@@ -25,7 +25,10 @@ fn bad(name: &str, problem: impl Into<String>) -> BadParameter {
 }
 
 /// Parameters of the details query.
-const DETAILS: &[&str] = &["cursor", "end", "limit", "min_frt", "model", "peer", "start", "status", "stream"];
+const DETAILS: &[&str] = &[
+    "cursor", "end", "key", "limit", "min_frt", "min_rt", "model", "peer", "refused", "route", "start", "status",
+    "stream",
+];
 
 /// Parameters, decoded. One that is given twice counts as given last; an empty one as not given.
 #[derive(Debug, Default)]
@@ -86,16 +89,21 @@ impl Parameters {
             model: self.get("model").map(str::to_owned),
             peer: self.get("peer").map(str::to_owned),
             status: self.get("status").map(status).transpose()?,
-            min_frt: self.get("min_frt").map(seconds).transpose()?,
+            route: self.get("route").map(str::to_owned),
+            key: self.get("key").map(str::to_owned),
+            refused: self.get("refused").map(refused_by),
+            min_frt: self.get("min_frt").map(|text| seconds("min_frt", text)).transpose()?,
+            min_rt: self.get("min_rt").map(|text| seconds("min_rt", text)).transpose()?,
             stream: self.get("stream").map(stream).transpose()?,
             limit: self.get("limit").map(limit).transpose()?.unwrap_or(MOST_ROWS),
         })
     }
 }
 
-const TIME: &str = "time expected: 2026-06-18T12:48:01+08:00, 2026-06-18 12:48:01 (local), or Unix seconds";
+const TIME: &str =
+    "time expected: 2026-06-18T12:48:01+08:00, 2026-06-18 12:48:01 or 2026-06-18 (local), or Unix seconds";
 
-/// RFC 3339, local time, or Unix seconds.
+/// RFC 3339, local time, a day (its first moment), or Unix seconds.
 fn time(name: &str, text: &str, zone: &TimeZone) -> Result<Timestamp, BadParameter> {
     parse_time(text.trim(), zone).ok_or_else(|| bad(name, TIME))
 }
@@ -116,7 +124,8 @@ fn parse_time(text: &str, zone: &TimeZone) -> Option<Timestamp> {
     if let Ok(time) = with_plus.parse() {
         return Some(time);
     }
-    let local: DateTime = (text.len() > 10).then(|| text.parse().ok())??;
+    // `YYYY-MM-DD` alone is midnight; what is shorter is no whole day.
+    let local: DateTime = (text.len() >= 10).then(|| text.parse().ok())??;
     local.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp())
 }
 
@@ -124,9 +133,17 @@ fn status(text: &str) -> Result<u16, BadParameter> {
     text.parse().map_err(|_| bad("status", "whole number expected; allowed: 0 to 65535"))
 }
 
-fn seconds(text: &str) -> Result<f64, BadParameter> {
+fn seconds(name: &str, text: &str) -> Result<f64, BadParameter> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| bad("min_frt", "number of seconds expected"))
+    number.ok_or_else(|| bad(name, "number of seconds expected"))
+}
+
+fn refused_by(text: &str) -> RefusedBy {
+    match text {
+        "any" => RefusedBy::Any,
+        "rule" => RefusedBy::AnyRule,
+        this => RefusedBy::This(this.to_owned()),
+    }
 }
 
 fn stream(text: &str) -> Result<Stream, BadParameter> {
@@ -166,6 +183,10 @@ mod tests {
         ] {
             assert_eq!(query(&format!("start=0&end={text}")).unwrap().end, expected, "{text}");
         }
+        // A day is its midnight in the zone.
+        let days = query("start=2026-06-17&end=2026-06-18").unwrap();
+        assert_eq!(days.start, "2026-06-16T16:00:00Z".parse().unwrap());
+        assert_eq!(days.end, "2026-06-17T16:00:00Z".parse().unwrap());
     }
 
     #[test]
@@ -174,6 +195,9 @@ mod tests {
             query("start=1&end=2&model=m%201&peer=p&status=200&min_frt=0.5&stream=unknown&limit=7&token=t").unwrap();
         assert_eq!((all.model.as_deref(), all.peer.as_deref()), (Some("m 1"), Some("p")));
         assert_eq!((all.status, all.min_frt, all.stream, all.limit), (Some(200), Some(0.5), Some(Stream::Unknown), 7));
+        let new = query("start=1&end=2&route=r&key=k&refused=rule:a%20b&min_rt=2").unwrap();
+        assert_eq!((new.route.as_deref(), new.key.as_deref(), new.min_rt), (Some("r"), Some("k"), Some(2.0)));
+        assert_eq!(new.refused, Some(RefusedBy::This("rule:a b".to_owned())));
         for limit in ["0", "-1", "5001", "99999999999"] {
             assert_eq!(query(&format!("start=1&end=2&limit={limit}")).unwrap().limit, 5000, "{limit}");
         }
@@ -187,12 +211,14 @@ mod tests {
             ("end=2", "start"),
             ("start=3&end=2", "start"),
             ("start=yesterday&end=2", "start"),
-            ("start=2026-06-18&end=2", "start"),
+            ("start=2026-06&end=2e9", "start"),
+            ("start=2026-13-01&end=2e9", "start"),
             ("start=1&end=1e300", "end"),
             ("start=1&end=NaN", "end"),
             ("end=2&cursor=%%%", "cursor"),
             ("start=1&end=2&status=ok", "status"),
             ("start=1&end=2&min_frt=inf", "min_frt"),
+            ("start=1&end=2&min_rt=slow", "min_rt"),
             ("start=1&end=2&stream=maybe", "stream"),
             ("start=1&end=2&limit=many", "limit"),
             ("start=1&end=2&modle=x", "modle"),

@@ -6,6 +6,7 @@ use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
 use super::*;
+use crate::bodylog::collector::names;
 
 struct Log(TempDir, Index);
 
@@ -21,7 +22,8 @@ impl Log {
             let path = places.details(format!("2026-06-{day}").parse().unwrap());
             let mut text = fs::read_to_string(&path).unwrap_or_default();
             let row = serde_json::json!({"ts_end": ts_end, "request_id": id, "model": model, "status": 200,
-                "backend": "b", "peer": "p", "frt": 0.5, "stream": true});
+                "backend": "b", "peer": "p", "frt": 0.5, "rt": 2, "stream": true, "route": "chat", "key_id": "k",
+                "refused": "rule:no"});
             text.extend([row.to_string(), "\n".to_owned()]);
             fs::write(path, text).unwrap();
         }
@@ -71,7 +73,11 @@ fn query(start: &str, end: &str, limit: usize) -> Query {
         model: None,
         peer: None,
         status: None,
+        route: None,
+        key: None,
+        refused: None,
         min_frt: None,
+        min_rt: None,
         stream: None,
         limit,
     }
@@ -132,7 +138,7 @@ fn a_packed_day_gives_the_same_pages() {
     let places = log.places();
     let day = "2026-06-18".parse().unwrap();
     let packed = zstd::encode_all(File::open(places.details(day)).unwrap(), 3).unwrap();
-    fs::write(places.packed_details(day), packed).unwrap();
+    fs::write(names::packed(&places.details_folder(), day, 1), packed).unwrap();
     assert_eq!(log.all(&ask), before, "while both are there, one of them counts");
     fs::remove_file(places.details(day)).unwrap();
     assert_eq!(log.all(&ask), before);
@@ -146,7 +152,7 @@ fn a_day_that_was_packed_and_written_to_again_shows_both_parts() {
     let ask = query("18T00:00:00", "19T00:00:00", 1);
     let pack = |number| {
         let packed = zstd::encode_all(File::open(places.details(day)).unwrap(), 3).unwrap();
-        fs::write(crate::bodylog::collector::names::packed(&folder, day, number), packed).unwrap();
+        fs::write(names::packed(&folder, day, number), packed).unwrap();
     };
     pack(1);
     for (number, id, before) in [(2, "b", "a"), (3, "c", "a b")] {
@@ -196,7 +202,7 @@ fn pages_over_many_blocks_are_whole_and_a_full_page_reads_no_further() {
         assert_eq!(log.all(&query("18T06:00:00", "18T12:00:00", 1000)).len(), 9000 / 4);
     }
     // A broken file of a later day is not even opened once the page is full.
-    fs::write(log.places().packed_details("2026-06-20".parse().unwrap()), "no zstd").unwrap();
+    fs::write(names::packed(&log.places().details_folder(), "2026-06-20".parse().unwrap(), 1), "no zstd").unwrap();
     let ask = query("18T00:00:00", "21T00:00:00", 1000);
     assert!(log.page(&ask).truncated);
     let rest = Query { limit: 5000, start: "2026-06-18T23:00:00Z".parse().unwrap(), ..ask };
@@ -209,16 +215,24 @@ fn payloads_7_6_filters_take_what_they_say() {
     let all = query("18T00:00:00", "19T00:00:00", 10);
     let count = |query: Query| log.page(&query).count;
     assert_eq!(count(all.clone()), 1);
+    let by = |refused| Query { refused: Some(refused), ..all.clone() };
     for (taken, left) in [
         (Query { model: Some("m".into()), ..all.clone() }, Query { model: Some("M".into()), ..all.clone() }),
         (Query { peer: Some("b".into()), ..all.clone() }, Query { peer: Some("x".into()), ..all.clone() }),
         (Query { peer: Some("p".into()), ..all.clone() }, Query { peer: Some(String::new()), ..all.clone() }),
         (Query { status: Some(200), ..all.clone() }, Query { status: Some(0), ..all.clone() }),
         (Query { min_frt: Some(0.5), ..all.clone() }, Query { min_frt: Some(0.51), ..all.clone() }),
+        (Query { min_rt: Some(2.0), ..all.clone() }, Query { min_rt: Some(2.1), ..all.clone() }),
+        (Query { route: Some("chat".into()), ..all.clone() }, Query { route: Some("c".into()), ..all.clone() }),
+        (Query { key: Some("k".into()), ..all.clone() }, Query { key: Some("K".into()), ..all.clone() }),
+        (by(RefusedBy::Any), by(RefusedBy::This("rule".into()))),
+        (by(RefusedBy::AnyRule), by(RefusedBy::This("queue_full".into()))),
+        (by(RefusedBy::This("rule:no".into())), by(RefusedBy::This(String::new()))),
         (Query { stream: Some(Stream::Yes), ..all.clone() }, Query { stream: Some(Stream::Unknown), ..all.clone() }),
     ] {
         assert_eq!((count(taken.clone()), count(left)), (1, 0), "{taken:?}");
     }
+    assert!(!RefusedBy::Any.is("") && RefusedBy::Any.is("queue_full") && !RefusedBy::AnyRule.is("queue_full"));
 }
 
 #[test]

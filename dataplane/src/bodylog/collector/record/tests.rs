@@ -40,8 +40,31 @@ fn payloads_7_2_meta_is_kept_and_the_rest_is_added() {
     assert_eq!((details.stream, details.frt, details.rt), (Some(true), 0.5, 1.25));
     assert_eq!((details.req_bytes, details.resp_bytes, details.stored_resp_bytes), (15, 77, 2));
     assert_eq!((details.model.as_str(), details.finish_reason.as_str()), ("m", "stop"));
-    assert_eq!(record.route.as_deref(), Some("chat"));
+    assert_eq!((details.route.as_str(), details.key_id.as_str(), details.refused.as_str()), ("chat", "", ""));
     assert_eq!(record.end, "2026-06-18T04:48:01.250Z".parse().unwrap());
+}
+
+#[test]
+fn a_row_tells_who_was_refused_for_what_and_the_model_that_was_asked_for() {
+    let meta = r#"{"status":429,"route":"chat","key_id":"k-1","refused":"rule:no tools"}"#;
+    let refused = record(meta, br#"{"messages":[],"model":"m-1"}"#, b"{}").unwrap();
+    let row: Value = serde_json::from_slice(&refused.details.line()).unwrap();
+    let fields = ["route", "key_id", "refused", "model"].map(|name| row[name].as_str().unwrap());
+    assert_eq!(fields, ["chat", "k-1", "rule:no tools", "m-1"]);
+    let full = line(&refused);
+    assert_eq!((&full["key_id"], &full["refused"]), (&json!("k-1"), &json!("rule:no tools")));
+    assert!(refused.details.model_is_asked);
+    // The answer's own name comes first; what is no text, or cut off, is no model.
+    let answer = br#"{"model":"real","choices":[{"text":"x"}]}"#;
+    let answered = record(r#"{"status":200}"#, br#"{"model":"alias"}"#, answer).unwrap().details;
+    assert_eq!((answered.model.as_str(), answered.model_is_asked), ("real", false));
+    for request in [&br#"{"model":7}"#[..], br#"{"model":"m"#, b"", b"\xff", b"[]"] {
+        let row = record(r#"{"status":429}"#, request, b"").unwrap().details.line();
+        let row: Value = serde_json::from_slice(&row).unwrap();
+        for name in ["model", "route", "key_id", "refused"] {
+            assert!(row.get(name).is_none(), "{name}: {row}");
+        }
+    }
 }
 
 #[test]
