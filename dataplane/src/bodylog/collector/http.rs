@@ -32,7 +32,9 @@ use super::summary::summary;
 
 /// Questions to files at the same time; more wait. Each may read whole days.
 const QUERIES_AT_ONCE: usize = 2;
-/// How long they wait for their turn.
+/// Summaries at the same time.
+const SUMMARIES_AT_ONCE: usize = 2;
+/// How long questions wait for their turn.
 const TURN: Duration = Duration::from_secs(10);
 
 /// What is asked.
@@ -45,6 +47,7 @@ pub(crate) struct Asked {
     pub(crate) metrics: Arc<CollectorMetrics>,
     index: Index,
     queries: Semaphore,
+    summaries: Semaphore,
 }
 
 impl Asked {
@@ -63,6 +66,7 @@ impl Asked {
             metrics,
             index: Index::default(),
             queries: Semaphore::new(QUERIES_AT_ONCE),
+            summaries: Semaphore::new(SUMMARIES_AT_ONCE),
         }
     }
 }
@@ -113,7 +117,7 @@ async fn answer(asked: &Arc<Asked>, request: &Parts, now: Timestamp) -> Response
         return ([(WWW_AUTHENTICATE, "Bearer")], refused).into_response();
     }
     let answered = match path {
-        "/summary" => answer_summary(asked, &parameters, now),
+        "/summary" => answer_summary(asked, &parameters, now).await,
         "/details" => details(asked, &parameters).await,
         "/metrics" if parameters.asks_for_details() => details(asked, &parameters).await,
         "/metrics" => Ok(exposition(&asked.metrics)),
@@ -133,13 +137,19 @@ fn is_let_in(asked: &Asked, request: &Parts, parameters: &Parameters) -> bool {
     shown.is_some_and(|token| <[u8; 32]>::from(Sha256::digest(token)) == expected)
 }
 
-fn answer_summary(asked: &Asked, parameters: &Parameters, now: Timestamp) -> Result<Response, BadParameter> {
+async fn answer_summary(asked: &Arc<Asked>, parameters: &Parameters, now: Timestamp) -> Result<Response, BadParameter> {
     parameters.allow(&["breakdown", "minutes", "stream"])?;
     let minutes = parameters.minutes()?;
     let stream = parameters.get("stream").map(|text| matches!(text, "true" | "1"));
     let with_buckets = parameters.get("breakdown") == Some("true");
-    let summary = summary(&asked.minutes.lock(), now, minutes, stream, with_buckets, asked.places.zone());
-    Ok(json(StatusCode::OK, &summary))
+    let Ok(Ok(_turn)) = tokio::time::timeout(TURN, asked.summaries.acquire()).await else { return Ok(busy()) };
+    let reader = Arc::clone(asked);
+    // A week of many backends takes a while: too long for the threads that serve sockets.
+    let summed = tokio::task::spawn_blocking(move || {
+        let summary = summary(&reader.minutes, now, minutes, stream, with_buckets, reader.places.zone());
+        json(StatusCode::OK, &summary)
+    });
+    Ok(summed.await.unwrap_or_else(|_| failed(StatusCode::INTERNAL_SERVER_ERROR, "the sums failed", None)))
 }
 
 async fn details(asked: &Arc<Asked>, parameters: &Parameters) -> Result<Response, BadParameter> {
@@ -148,10 +158,7 @@ async fn details(asked: &Arc<Asked>, parameters: &Parameters) -> Result<Response
         let why = "details are off; start the collector with --details on";
         return Ok(failed(StatusCode::SERVICE_UNAVAILABLE, why, None));
     }
-    let Ok(Ok(_turn)) = tokio::time::timeout(TURN, asked.queries.acquire()).await else {
-        let busy = failed(StatusCode::SERVICE_UNAVAILABLE, "other questions are being answered; ask again later", None);
-        return Ok(([(RETRY_AFTER, TURN.as_secs())], busy).into_response());
-    };
+    let Ok(Ok(_turn)) = tokio::time::timeout(TURN, asked.queries.acquire()).await else { return Ok(busy()) };
     // When the caller leaves, this future is dropped, and the guard ends the reading.
     let guard = CancelOnDrop::default();
     let (is_cancelled, reader) = (Arc::clone(&guard.0), Arc::clone(asked));
@@ -165,6 +172,11 @@ async fn details(asked: &Arc<Asked>, parameters: &Parameters) -> Result<Response
             failed(StatusCode::INTERNAL_SERVER_ERROR, "the details can't be read; the collector's log says why", None)
         }
     })
+}
+
+fn busy() -> Response {
+    let busy = failed(StatusCode::SERVICE_UNAVAILABLE, "other questions are being answered; ask again later", None);
+    ([(RETRY_AFTER, TURN.as_secs())], busy).into_response()
 }
 
 #[derive(Default)]

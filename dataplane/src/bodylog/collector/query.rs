@@ -3,7 +3,7 @@
 //! rows with the smallest keys, so memory is bounded by the page and not by the window.
 
 pub(crate) mod cursor;
-mod days;
+pub(crate) mod days;
 pub(crate) mod index;
 pub(crate) mod parameters;
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::files::{Lines, Places};
-use super::minutes::Minutes;
+use super::minutes::{self, Minutes};
 use super::names;
 use super::prometheus::CollectorMetrics;
 use super::record::Record;
@@ -129,9 +129,9 @@ impl Writer {
     }
 
     fn save_minutes(&mut self, now: Timestamp, all: bool) {
-        let by_day = self.minutes.lock().take_unsaved(&self.places, now, all);
+        let unsaved = self.minutes.lock().take_unsaved(now, all);
         let mut saved = Ok(());
-        for (day, unsaved) in by_day {
+        for (day, unsaved) in minutes::by_day(unsaved, &self.places) {
             // The lock is free meanwhile: a slow disk must not hold up those who ask.
             let written =
                 open_lines(&self.places.minutes(day), &self.metrics).and_then(|mut file| file.append(&unsaved.lines));

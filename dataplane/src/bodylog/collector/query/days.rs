@@ -14,8 +14,11 @@ use crate::bodylog::collector::names::{self, Kind};
 /// What is compared of a file and a packed one, in bytes at most.
 const BEGINNING: u64 = 64 << 10;
 
+/// A packed file and its path.
+pub(crate) type Archive = (PathBuf, File);
+
 /// The days in the folder from `first` to `last`, and how many packed files each has.
-pub(super) fn there_are(places: &Places, first: Date, last: Date) -> io::Result<BTreeMap<Date, u32>> {
+pub(crate) fn there_are(places: &Places, first: Date, last: Date) -> io::Result<BTreeMap<Date, u32>> {
     let mut days = BTreeMap::new();
     for (kind, day, _) in names::list(&places.details_folder())? {
         let count = match kind {
@@ -31,8 +34,21 @@ pub(super) fn there_are(places: &Places, first: Date, last: Date) -> io::Result<
     Ok(days)
 }
 
-/// Reads a day: its packed files, and the one that is not. `packed` is how many are known; there may be one more by now.
+/// Reads a day.
 pub(super) fn read(places: &Places, day: Date, packed: u32, index: &Index, reader: &mut impl Reader) -> io::Result<()> {
+    let (archives, plain) = open(places, day, packed)?;
+    for (path, file) in archives {
+        index.read_packed(&path, file, reader)?;
+    }
+    match plain {
+        Some(file) => index.read_plain(&places.details(day), file, reader),
+        None => Ok(()),
+    }
+}
+
+/// Opens the files of a day: those that are packed, and the one that is not. No row is in two of them. `packed` is how many
+/// are known; there may be one more by now.
+pub(crate) fn open(places: &Places, day: Date, packed: u32) -> io::Result<(Vec<Archive>, Option<File>)> {
     // Opened first: if it is packed and removed meanwhile, it is found in either form and never in none.
     let plain = open_if_there(&places.details(day))?;
     let mut archives = Vec::new();
@@ -46,18 +62,12 @@ pub(super) fn read(places: &Places, day: Date, packed: u32, index: &Index, reade
         Some(file) if is_packed(&file, &archives)? => None,
         plain => plain,
     };
-    for (path, file) in archives {
-        index.read_packed(&path, file, reader)?;
-    }
-    match plain {
-        Some(file) => index.read_plain(&places.details(day), file, reader),
-        None => Ok(()),
-    }
+    Ok((archives, plain))
 }
 
 /// Whether a file is the same as a packed one that is there already: it is removed only after that. A day that was written
 /// to again after it was packed begins with another row.
-fn is_packed(plain: &File, archives: &[(PathBuf, File)]) -> io::Result<bool> {
+fn is_packed(plain: &File, archives: &[Archive]) -> io::Result<bool> {
     if archives.is_empty() {
         return Ok(false);
     }
