@@ -52,7 +52,7 @@ pub(crate) fn run(cli: Cli) -> Outcome {
             let config = args.check()?;
             serve(None, exit_on_stdin_eof, async |token| bodylog::serve::run(config, token).await)
         }
-        Command::BodyLog(verb) => ask(format, async move |out| verb.run(out).await),
+        Command::BodyLog(bodylog::BodyLogVerb::Ask(question)) => ask(format, async move |out| question.run(out).await),
         Command::MockEngine(args) => serve(None, exit_on_stdin_eof, async |token| {
             Ok(crate::mock_engine::run(*args, token.cancelled_owned()).await?)
         }),
@@ -139,31 +139,26 @@ pub(crate) enum OperatorVerb {
 }
 
 impl OperatorVerb {
-    /// Connects and carries it out.
+    /// Connects, unless the verb needs no control plane or checks something first, and carries it out.
     pub(crate) async fn run(self, connect: &Connect, out: &mut Out<'_>) -> Outcome {
-        // What needs no control plane, or must be checked before it is asked.
-        let verb = match self {
-            Self::Route(route::RouteVerb::Options(args)) => return route::options::run(&args, out),
-            Self::Rules(verb) => return trouble(verb.run(connect, out).await),
-            Self::Diff(args) => return trouble(apply::diff(args, connect, out).await),
-            Self::Apply(args) => return apply::apply(args, connect, out).await,
-            Self::Import(verb) => return verb.run(connect, out).await,
-            verb => verb,
-        };
-        let mut admin = Admin::connect(connect).await?;
-        match verb {
-            Self::Route(verb) => verb.run(&mut admin, out).await,
-            Self::Backend(verb) => verb.run(&mut admin, out).await,
-            Self::Session(verb) => verb.run(&mut admin, out).await,
-            Self::Key(verb) => verb.run(&mut admin, out).await,
-            Self::Toggle(args) => toggle::run(args, &mut admin, out).await,
-            Self::Drain(args) => drain::drain(args, &mut admin, out).await,
-            Self::Undrain(args) => drain::undrain(args, &mut admin, out).await,
-            Self::Ban(args) => ban::ban(args, &mut admin, out).await,
-            Self::Unban(args) => ban::unban(args, &mut admin, out).await,
-            Self::Export(args) => export::run(args, &mut admin, out).await,
-            Self::Status(args) => status::run(args, &mut admin, out).await,
-            Self::Rules(_) | Self::Apply(_) | Self::Diff(_) | Self::Import(_) => Ok(()),
+        let admin = async || Admin::connect(connect).await;
+        match self {
+            Self::Route(route::RouteVerb::Options(args)) => route::options::run(&args, out),
+            Self::Rules(verb) => trouble(verb.run(connect, out).await),
+            Self::Diff(args) => trouble(apply::diff(args, connect, out).await),
+            Self::Apply(args) => apply::apply(args, connect, out).await,
+            Self::Import(verb) => verb.run(connect, out).await,
+            Self::Route(verb) => verb.run(&mut admin().await?, out).await,
+            Self::Backend(verb) => verb.run(&mut admin().await?, out).await,
+            Self::Session(verb) => verb.run(&mut admin().await?, out).await,
+            Self::Key(verb) => verb.run(&mut admin().await?, out).await,
+            Self::Toggle(args) => toggle::run(args, &mut admin().await?, out).await,
+            Self::Drain(args) => drain::drain(args, &mut admin().await?, out).await,
+            Self::Undrain(args) => drain::undrain(args, &mut admin().await?, out).await,
+            Self::Ban(args) => ban::ban(args, &mut admin().await?, out).await,
+            Self::Unban(args) => ban::unban(args, &mut admin().await?, out).await,
+            Self::Export(args) => export::run(args, &mut admin().await?, out).await,
+            Self::Status(args) => status::run(args, &mut admin().await?, out).await,
         }
     }
 }

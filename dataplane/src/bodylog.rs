@@ -38,7 +38,7 @@ use self::settings::Settings;
 use crate::budget::{Budget, Share};
 use crate::metrics::{BodyLogGauges, RouteMetrics};
 
-/// Of drops for one cause, every so manieth is in the log.
+/// Of drops for one cause, each one after this many is in the log.
 const WARN_EVERY: u64 = 1000;
 
 /// Why a record goes no further.

@@ -6,4 +6,4 @@ pub(crate) mod admin;
 pub(crate) mod drain;
 pub(crate) mod reader;
 pub(crate) mod readiness;
-mod stall;
+pub(crate) mod stall;

@@ -18,9 +18,17 @@ use crate::output::Out;
 
 /// What to do with the body log.
 #[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "one for each process")]
 pub(crate) enum BodyLogVerb {
     /// Run the collector: replicas deliver to it, it keeps files and answers questions.
     Serve(Box<serve::ServeArgs>),
+    #[command(flatten)]
+    Ask(Question),
+}
+
+/// What the collector, or its files, can be asked.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Question {
     /// Print requests that ended in a time, without their bodies.
     Query(query::QueryArgs),
     /// Print requests as they end, without their bodies.
@@ -31,7 +39,7 @@ pub(crate) enum BodyLogVerb {
     Summary(summary::SummaryArgs),
 }
 
-impl BodyLogVerb {
+impl Question {
     /// Asks and prints.
     pub(crate) async fn run(self, out: &mut Out<'_>) -> Outcome {
         match self {
@@ -39,8 +47,6 @@ impl BodyLogVerb {
             Self::Tail(args) => tail::run(args, out).await,
             Self::Get(args) => get::run(&args, out),
             Self::Summary(args) => summary::run(args, out).await,
-            // A role and no question: started elsewhere, with signals and a runtime of its own.
-            Self::Serve(_) => Ok(()),
         }
     }
 }

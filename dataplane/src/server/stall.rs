@@ -11,7 +11,7 @@ use tokio::time::Sleep;
 
 /// Fails a write that the client has left no room for during the whole of `limit`.
 #[derive(Debug)]
-pub(super) struct Stall<S> {
+pub(crate) struct Stall<S> {
     socket: S,
     limit: Duration,
     /// Runs while a write waits; made when the first one does, so that a client that keeps up costs nothing.
@@ -19,7 +19,7 @@ pub(super) struct Stall<S> {
 }
 
 impl<S> Stall<S> {
-    pub(super) fn new(socket: S, limit: Duration) -> Self {
+    pub(crate) fn new(socket: S, limit: Duration) -> Self {
         Self { socket, limit, waiting: None }
     }
 

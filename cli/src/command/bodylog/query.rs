@@ -1,6 +1,7 @@
 //! `routerctl bodylog query`: requests that ended in a time.
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{Answer, Out};
 
 /// Most rows that the collector puts on a page.
-const PAGE: usize = 5000;
+pub(super) const PAGE: usize = 5000;
 
 /// Which requests.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -62,18 +63,18 @@ pub(crate) struct QueryArgs {
     end: Option<String>,
     #[command(flatten)]
     filter: Filter,
-    /// Most rows
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    limit: usize,
+    /// Most rows, at least 1
+    #[arg(long, value_name = "N", default_value = "100")]
+    limit: NonZeroUsize,
     #[command(flatten)]
     at: CollectorAt,
 }
 
 /// A page of the collector.
 #[derive(Debug, Deserialize)]
-struct Page {
-    rows: Vec<Value>,
-    next_cursor: Option<String>,
+pub(super) struct Page {
+    pub(super) rows: Vec<Value>,
+    pub(super) next_cursor: Option<String>,
 }
 
 /// The answer.
@@ -93,28 +94,11 @@ pub(super) struct Window<'a> {
 
 impl Window<'_> {
     /// Reads page after page, up to `limit` rows; and whether there are more.
-    pub(super) async fn read(&self, collector: &Collector, limit: usize) -> Result<(Vec<Value>, bool), Failure> {
+    async fn read(&self, collector: &Collector, limit: usize) -> Result<(Vec<Value>, bool), Failure> {
         let mut rows = Vec::new();
         let mut cursor = None;
         loop {
-            let left = (limit - rows.len()).clamp(1, PAGE);
-            let filter = self.filter;
-            let parameters = [
-                ("start", Some(self.start.clone())),
-                ("end", Some(self.end.clone())),
-                ("cursor", cursor.take()),
-                ("limit", Some(left.to_string())),
-                ("route", filter.route.clone()),
-                ("model", filter.model.clone()),
-                ("key", filter.key.clone()),
-                ("refused", filter.refused.clone()),
-                ("peer", filter.peer.clone()),
-                ("status", filter.status.map(|status| status.to_string())),
-                ("min_frt", filter.min_frt.map(|seconds| seconds.to_string())),
-                ("min_rt", filter.min_rt.map(|seconds| seconds.to_string())),
-                ("stream", filter.stream.clone()),
-            ];
-            let page: Page = collector.get("/details", &parameters).await?;
+            let page = self.page(collector, cursor.take(), (limit - rows.len()).clamp(1, PAGE)).await?;
             rows.extend(page.rows);
             cursor = page.next_cursor;
             if cursor.is_none() || rows.len() >= limit {
@@ -123,6 +107,32 @@ impl Window<'_> {
                 return Ok((rows, is_more));
             }
         }
+    }
+
+    /// One page: the first one, or the one after `cursor`.
+    pub(super) async fn page(
+        &self,
+        collector: &Collector,
+        cursor: Option<String>,
+        limit: usize,
+    ) -> Result<Page, Failure> {
+        let filter = self.filter;
+        let parameters = [
+            ("start", Some(self.start.clone())),
+            ("end", Some(self.end.clone())),
+            ("cursor", cursor),
+            ("limit", Some(limit.to_string())),
+            ("route", filter.route.clone()),
+            ("model", filter.model.clone()),
+            ("key", filter.key.clone()),
+            ("refused", filter.refused.clone()),
+            ("peer", filter.peer.clone()),
+            ("status", filter.status.map(|status| status.to_string())),
+            ("min_frt", filter.min_frt.map(|seconds| seconds.to_string())),
+            ("min_rt", filter.min_rt.map(|seconds| seconds.to_string())),
+            ("stream", filter.stream.clone()),
+        ];
+        collector.get("/details", &parameters).await
     }
 }
 
@@ -138,7 +148,7 @@ pub(crate) async fn run(args: QueryArgs, out: &mut Out<'_>) -> Outcome {
     let start = args.start.unwrap_or_else(|| seconds(out.now_unix_ms.saturating_sub(since_ms)));
     let end = args.end.unwrap_or_else(|| seconds(out.now_unix_ms));
     let window = Window { start, end, filter: &args.filter };
-    let (rows, truncated) = window.read(&args.at.open()?, args.limit).await?;
+    let (rows, truncated) = window.read(&args.at.open()?, args.limit.get()).await?;
     if truncated {
         out.note(&format!("note: more requests match than --limit {} shows", args.limit));
     }

@@ -53,6 +53,9 @@ pub(crate) async fn run(args: SummaryArgs, out: &mut Out<'_>) -> Outcome {
         ("stream", args.stream),
     ];
     let summary = Summary(args.at.open()?.get("/summary", &parameters).await?);
+    if summary.0.get("truncated") == Some(&Value::Bool(true)) {
+        out.note("note: older minutes are left out; a shorter --since shows all of its minutes");
+    }
     out.answer(&summary)
 }
 

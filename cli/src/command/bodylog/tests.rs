@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::Parser as _;
 use router_dataplane::bodylog::collector::{self, Listeners};
@@ -77,7 +78,7 @@ impl Running {
 }
 
 async fn run(line: &str) -> (Outcome, String, String) {
-    let (global, verb) = parse(line);
+    let (global, BodyLogVerb::Ask(question)) = parse(line) else { panic!("{line}") };
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut out = Out {
         stdout: &mut stdout,
@@ -87,7 +88,7 @@ async fn run(line: &str) -> (Outcome, String, String) {
         can_ask: false,
         now_unix_ms: now_unix_ms() + 1000,
     };
-    let outcome = verb.run(&mut out).await;
+    let outcome = question.run(&mut out).await;
     (outcome, String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
@@ -196,6 +197,25 @@ fn the_files_of_tail_have_no_filters() {
 }
 
 #[tokio::test]
+async fn tail_shows_all_however_many_end_at_once() {
+    const MANY: usize = 60_000;
+    let running = Running::start().await;
+    let now = jiff::Timestamp::now();
+    let details = running.folder.path().join("metrics/details");
+    std::fs::create_dir_all(&details).unwrap();
+    let end = now - jiff::SignedDuration::from_secs(20);
+    let rows = (0..MANY).map(|index| format!("{{\"ts_end\":\"{end}\",\"request_id\":\"r{index}\"}}\n"));
+    std::fs::write(details.join(format!("{}.jsonl", now.strftime("%Y-%m-%d"))), rows.collect::<String>()).unwrap();
+    let line = format!("bodylog tail -o json --since 55s --interval 20ms --count {MANY}");
+    let ran = tokio::time::timeout(Duration::from_secs(60), running.run(&line)).await;
+    let (outcome, text, _) = ran.expect("rows are lacking");
+    assert_eq!(outcome, Ok(()));
+    let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["request_id"].as_str().unwrap().to_owned();
+    let ids: std::collections::HashSet<String> = text.lines().map(id).collect();
+    assert_eq!((ids.len(), text.lines().count()), (MANY, MANY), "each of them once");
+}
+
+#[tokio::test]
 async fn summary_prints_sums() {
     let running = Running::start().await;
     assert_eq!(running.run("bodylog summary").await.1, "no requests\n");
@@ -206,6 +226,16 @@ async fn summary_prints_sums() {
     let (_, text, _) = running.run("bodylog summary --breakdown -o json --since 60m").await;
     let answer: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&answer["minutes"], answer["buckets"].as_array().unwrap().len()), (&json!(60), 1));
+}
+
+#[test]
+fn no_rows_at_all_is_no_limit() {
+    let read = |line: &str| Cli::try_parse_from(line.split(' ')).map(drop);
+    for line in ["routerctl bodylog query --limit", "routerctl bodylog tail --count"] {
+        let error = read(&format!("{line} 0")).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation, "{error}");
+        read(&format!("{line} 1")).unwrap();
+    }
 }
 
 #[tokio::test]
@@ -226,7 +256,7 @@ async fn a_token_is_read_from_a_file_and_a_bad_start_tells_everything() {
     let path = file.path().display().to_string();
     let start = |more: &str| match parse(&format!("bodylog serve {more}")).1 {
         BodyLogVerb::Serve(args) => args.check(),
-        _ => panic!(),
+        BodyLogVerb::Ask(_) => panic!(),
     };
     let failure = start(&format!("--http-host 0.0.0.0 --keep-days 0 --http-token-file {path}")).unwrap_err();
     let lines: Vec<&str> = failure.message.lines().collect();

@@ -5,7 +5,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{SemaphorePermit, mpsc, oneshot};
@@ -150,7 +149,7 @@ impl<'a> Connection<'a> {
     async fn keep(&mut self, frame: Frame<'a>) -> Result<(), Closed> {
         let Intake { zone, metrics, memory, built, retrying, limits, .. } = &**self.intake;
         metrics.frame();
-        let received = Timestamp::now();
+        let received = (self.intake.clock)();
         let Frame { bytes, long } = frame;
         let mut share = memory.record(bytes.len()).await;
         let record = {

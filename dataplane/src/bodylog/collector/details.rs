@@ -1,6 +1,6 @@
 //! The row of one request without its bodies (payloads.md §7.4): what queries, minutes and metrics are made of.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::json::Members;
 use super::record::tokens;
@@ -26,7 +26,8 @@ const USAGE: &[&str] = &[
 const USAGE_DETAILS: &[&str] = &["cached_tokens", "reasoning_tokens"];
 
 /// One row. Times in seconds, sizes in bytes; empty texts and an unknown `stream` are left out.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Details {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) ts: String,

@@ -21,6 +21,7 @@ pub(crate) struct Lines {
     path: PathBuf,
     file: File,
     length: u64,
+    is_cut: bool,
 }
 
 impl Lines {
@@ -36,7 +37,7 @@ impl Lines {
             tracing::warn!(path = %path.display(), bytes = length - whole, "half a line at the end was dropped");
             file.set_len(whole)?;
         }
-        Ok(Self { path: path.to_owned(), file, length: whole })
+        Ok(Self { path: path.to_owned(), file, length: whole, is_cut: whole < length })
     }
 
     /// Adds whole lines: all of them or none. Returns where they begin. After an error, open the file anew.
@@ -60,6 +61,16 @@ impl Lines {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How long the file is, in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether half a line was dropped when the file was opened.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 }
 
@@ -134,11 +145,6 @@ impl Places {
         self.details_folder().join(format!("{day}.jsonl"))
     }
 
-    /// Rows of a past day.
-    pub(crate) fn packed_details(&self, day: Date) -> PathBuf {
-        self.details_folder().join(format!("{day}.jsonl.zst"))
-    }
-
     pub(crate) fn details_folder(&self) -> PathBuf {
         self.minutes_folder().join("details")
     }
@@ -155,6 +161,11 @@ impl Places {
     /// The local day of a moment.
     pub(crate) fn day(&self, at: Timestamp) -> Date {
         self.local(at).date()
+    }
+
+    /// The first moment of a local day.
+    pub(crate) fn start_of(&self, day: Date) -> Option<Timestamp> {
+        day.to_zoned(self.zone.clone()).ok().map(|start| start.timestamp())
     }
 
     fn local(&self, at: Timestamp) -> Zoned {

@@ -1,7 +1,7 @@
 //! One full record out of the files, by its request id. Only whoever may read the files can ask: the HTTP port gives no
 //! bodies, with a token or without.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -12,6 +12,7 @@ use memchr::memmem::Finder;
 
 use super::files::{each_line, open_if_there};
 use super::json::Members;
+use super::names::{self, Kind};
 
 /// The newest record with this request id, as the line of JSON that it is, without its line end; `None` when there is none.
 /// Looks in the files of a collector's folder (payloads.md §7.3), hours and packed days, newest first; the collector may be
@@ -20,16 +21,23 @@ use super::json::Members;
 /// # Errors
 /// When the folder or a file in it can't be read; the path is part of the error.
 pub fn find_record(dir: &Path, request_id: &str) -> io::Result<Option<String>> {
-    let mut days: BTreeSet<Date> = BTreeSet::new();
-    for entry in fs::read_dir(dir).map_err(|error| named(dir, &error))? {
-        let name = entry.map_err(|error| named(dir, &error))?.file_name();
-        days.extend(day_of(&name));
+    fs::read_dir(dir).map_err(|error| named(dir, &error))?;
+    let mut days: BTreeMap<Date, u32> = BTreeMap::new();
+    for (kind, day, _) in names::list(dir).map_err(|error| named(dir, &error))? {
+        let packed = match kind {
+            Kind::Hours | Kind::Plain => 0,
+            Kind::Packed(number) => number,
+            Kind::Unfinished | Kind::Foreign => continue,
+        };
+        let most = days.entry(day).or_default();
+        *most = packed.max(*most);
     }
-    for day in days.into_iter().rev() {
+    for (day, packed) in days.into_iter().rev() {
         let hours = hours(&dir.join(day.to_string()))?;
-        // Last the packed day: while this one reads hours, they may be packed and removed.
-        let rest = ["jsonl", "jsonl.zst"].map(|end| dir.join(format!("{day}.{end}")));
-        for path in hours.into_iter().rev().chain(rest) {
+        // Last what is packed, and one more: while this one reads hours, they may be packed and removed.
+        let packed = (1..=packed.saturating_add(1)).rev().map(|number| names::packed(dir, day, number));
+        let plain = std::iter::once(dir.join(format!("{day}.jsonl")));
+        for path in hours.into_iter().rev().chain(plain).chain(packed) {
             if let Some(line) = last_in(&path, request_id).map_err(|error| named(&path, &error))? {
                 return Ok(Some(line));
             }
@@ -40,12 +48,6 @@ pub fn find_record(dir: &Path, request_id: &str) -> io::Result<Option<String>> {
 
 fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("read {}: {error}", path.display()))
-}
-
-/// The day that an entry of the folder holds records of.
-fn day_of(name: &OsStr) -> Option<Date> {
-    let (day, rest) = name.to_str()?.split_at_checked(10)?;
-    matches!(rest, "" | ".jsonl" | ".jsonl.zst").then(|| day.parse().ok())?
 }
 
 /// The hours in the folder of a day, in order; none when the day has no folder.
@@ -123,6 +125,8 @@ mod tests {
         let bytes = zstd::encode_all(fs::File::open(&packed).unwrap(), 3).unwrap();
         fs::write(dir.join("2026-06-16.jsonl.zst"), bytes).unwrap();
         fs::remove_file(packed).unwrap();
+        let again = zstd::encode_all(&b"{\"request_id\":\"old\",\"req_body\":\"again\"}\n"[..], 3).unwrap();
+        fs::write(dir.join("2026-06-16.2.jsonl.zst"), again).unwrap();
         add(&dir.join("2026-06-17/23.jsonl"), &[("b", "day before")]);
         add(&dir.join("2026-06-18/09.jsonl"), &[("b", "nine"), ("b", "nine again"), ("c \"/é", "odd")]);
         add(&dir.join("2026-06-18/10.jsonl"), &[("other", "{\"request_id\":\"a\"} b"), ("b2", "b")]);
@@ -130,7 +134,7 @@ mod tests {
         fs::write(dir.join(".lock"), "").unwrap();
         for (id, expected) in [
             ("a", Some("packed")),
-            ("old", Some("1")),
+            ("old", Some("again")),
             ("b", Some("nine again")),
             ("c \"/é", Some("odd")),
             ("minute", None),

@@ -2,24 +2,23 @@
 //! are kept for ever.
 //!
 //! A day's hours become one `YYYY-MM-DD.jsonl.zst` in their order, so `zstdcat` shows the day from its first record to its
-//! last. It is written beside its place and moved there when it is whole; a stop or a crash in between costs nothing.
+//! last. It is written beside its place and moved there when it is whole; a stop or a crash in between costs nothing. Only
+//! what is in a packed file is removed: a day that was written to after it was packed, as a clock that is set back can do,
+//! gets a second file `YYYY-MM-DD.2.jsonl.zst`. What else lies in a day's folder is not ours and stays.
 
-use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions};
+mod pack;
+
+use std::collections::BTreeMap;
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Span;
 use jiff::civil::Date;
 
-use super::files::{Places, copy};
-
-/// Speed over size: a day may be hundreds of gigabytes.
-const LEVEL: i32 = 3;
-/// How far back repetitions are found, as a power of two in bytes: each turn of a session repeats those before it. Readers
-/// need as much memory; `zstd` takes up to 27 without being asked.
-const WINDOW: u32 = 26;
+use super::files::Places;
+use super::names::{self, Kind};
+use pack::Source;
 
 /// How long past days are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,31 +46,6 @@ pub(crate) fn housekeep(places: &Places, today: Date, keep: Keep, is_stopping: &
     round.report
 }
 
-/// What a name in the folder stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// What was being packed when a process ended.
-    Unfinished,
-    /// A folder of hours.
-    Hours,
-    /// A whole day in one file.
-    Day,
-    /// A packed day: ours, or left by the listener of the reference.
-    Packed,
-}
-
-fn kind(name: &str) -> Option<(Kind, Date)> {
-    let (date, rest) = name.split_at_checked(10)?;
-    let kind = match rest {
-        "" => Kind::Hours,
-        ".jsonl" => Kind::Day,
-        ".jsonl.zst" | ".tar.gz" | ".parquet" | ".jsonl.gz" => Kind::Packed,
-        ".jsonl.zst.tmp" | ".tar.gz.tmp" => Kind::Unfinished,
-        _ => return None,
-    };
-    Some((kind, date.parse().ok()?))
-}
-
 struct Round<'a> {
     today: Date,
     is_stopping: &'a dyn Fn() -> bool,
@@ -80,32 +54,31 @@ struct Round<'a> {
 
 impl Round<'_> {
     fn folder(&mut self, folder: &Path, keep_days: u32) {
-        let entries = match fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        let found = match names::list(folder) {
+            Ok(found) => found,
             Err(error) => return self.report.failed.push((folder.to_owned(), error)),
         };
         let oldest = self.today.saturating_sub(Span::new().days(i64::from(keep_days).min(3_650_000)));
-        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut found: Vec<_> = names.filter_map(|name| Some((kind(&name)?, name))).collect();
-        found.sort();
-        for ((kind, day), name) in found {
+        let mut archives: BTreeMap<Date, Vec<u32>> = BTreeMap::new();
+        for (kind, day, _) in &found {
+            if let Kind::Packed(number) = kind {
+                archives.entry(*day).or_default().push(*number);
+            }
+        }
+        for (kind, day, name) in found {
             if (self.is_stopping)() {
                 return;
             }
             let path = folder.join(&name);
-            let packed = folder.join(format!("{day}.jsonl.zst"));
             let done = match kind {
                 _ if day >= self.today && kind != Kind::Unfinished => continue,
+                Kind::Hours if day < oldest => self.remove_hours(&path),
                 Kind::Unfinished => self.remove(&path),
                 _ if day < oldest => self.remove(&path),
-                Kind::Packed => continue,
+                Kind::Packed(_) | Kind::Foreign => continue,
                 // Packed together with the folder of its day.
-                Kind::Day if !path.exists() => continue,
-                Kind::Hours | Kind::Day if packed.exists() => self.remove(&path),
-                Kind::Hours | Kind::Day => {
-                    self.pack(&[folder.join(format!("{day}.jsonl")), folder.join(day.to_string())], &packed)
-                }
+                Kind::Plain if !path.exists() => continue,
+                Kind::Hours | Kind::Plain => self.pack(folder, day, archives.entry(day).or_default()),
             };
             match done {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => self.report.failed.push((path, error)),
@@ -115,76 +88,78 @@ impl Round<'_> {
     }
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
-        remove(path)?;
+        fs::remove_file(path)?;
         self.report.removed.push(path.to_owned());
         Ok(())
     }
 
-    /// Packs what there is of a day: a file of old, then its hours.
-    fn pack(&mut self, parts: &[PathBuf], packed: &Path) -> io::Result<()> {
-        let mut sources = Vec::new();
-        for part in parts {
-            if part.is_dir() {
-                sources.extend(hours(part)?);
-            } else if part.exists() {
-                sources.push(part.clone());
+    /// Removes a day's hours, and its folder if nothing else is in it.
+    fn remove_hours(&mut self, folder: &Path) -> io::Result<()> {
+        for hour in hours(folder)? {
+            self.remove(&hour)?;
+        }
+        remove_if_empty(folder)
+    }
+
+    /// Packs what there is of a day, a file of old and then its hours, into the next free file; then removes that.
+    fn pack(&mut self, folder: &Path, day: Date, archives: &mut Vec<u32>) -> io::Result<()> {
+        let (plain, of_hours) = (folder.join(format!("{day}.jsonl")), folder.join(day.to_string()));
+        let mut paths = Vec::new();
+        if plain.is_file() {
+            paths.push(plain);
+        }
+        if of_hours.is_dir() {
+            paths.extend(hours(&of_hours)?);
+        }
+        let sources = paths.into_iter().map(Source::open).collect::<io::Result<Vec<_>>>()?;
+        if !sources.is_empty() && !self.is_packed(folder, day, archives, &sources)? {
+            let number = archives.iter().max().map_or(1, |last| last.saturating_add(1));
+            let packed = names::packed(folder, day, number);
+            pack::write(&sources, &packed, self.is_stopping)?;
+            archives.push(number);
+            self.report.packed.push(packed);
+        }
+        for source in sources {
+            source.remove()?;
+        }
+        if of_hours.is_dir() { remove_if_empty(&of_hours) } else { Ok(()) }
+    }
+
+    /// Whether a crash came between packing and removing.
+    fn is_packed(&self, folder: &Path, day: Date, archives: &[u32], sources: &[Source]) -> io::Result<bool> {
+        for number in archives {
+            if pack::holds(&names::packed(folder, day, *number), sources, self.is_stopping)? {
+                return Ok(true);
             }
         }
-        let unfinished = packed.with_extension("zst.tmp");
-        let written =
-            write_packed(&sources, &unfinished, self.is_stopping).and_then(|()| fs::rename(&unfinished, packed));
-        if let Err(error) = written {
-            drop(fs::remove_file(&unfinished));
-            return Err(error);
-        }
-        if let Some(folder) = packed.parent() {
-            // The new name must be on the disk before the old ones go.
-            File::open(folder)?.sync_all()?;
-        }
-        self.report.packed.push(packed.to_owned());
-        for part in parts.iter().filter(|part| part.exists()) {
-            remove(part)?;
-        }
-        Ok(())
+        Ok(false)
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+fn remove_if_empty(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => removed,
+    }
 }
 
 /// The hours of a day, in their order.
 fn hours(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut hours = Vec::new();
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.extension() == Some(OsStr::new("jsonl")) {
-            hours.push(path);
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_hour) {
+            hours.push(entry.path());
         }
     }
     hours.sort();
     Ok(hours)
 }
 
-fn write_packed(sources: &[PathBuf], target: &Path, is_stopping: &dyn Fn() -> bool) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(target)?;
-    let mut encoder = zstd::Encoder::new(file, LEVEL)?;
-    encoder.include_checksum(true)?;
-    encoder.long_distance_matching(true)?;
-    encoder.window_log(WINDOW)?;
-    for source in sources {
-        copy(&mut whole_lines(source)?, &mut encoder, is_stopping)?;
-    }
-    encoder.finish()?.sync_all()
-}
-
-/// A file without the half line that a killed process may have left at its end.
-fn whole_lines(path: &Path) -> io::Result<io::Take<File>> {
-    use std::io::Read as _;
-
-    let file = File::open(path)?;
-    let length = super::files::whole_length(&file)?;
-    Ok(file.take(length))
+/// `HH.jsonl`
+fn is_hour(name: &str) -> bool {
+    let hour = name.strip_suffix(".jsonl").filter(|hour| hour.len() == 2 && !hour.starts_with('+'));
+    hour.and_then(|hour| hour.parse::<u8>().ok()).is_some_and(|hour| hour < 24)
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ use tokio::sync::{Mutex, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection;
 use super::memory::Memory;
 use super::prometheus::CollectorMetrics;
 use super::slots::{Slot, Slots};
 use super::write::Job;
+use super::{Clock, connection};
 
 /// Frames that are made into records at the same time.
 const BUILT_AT_ONCE: usize = 8;
@@ -62,6 +62,7 @@ impl Default for Limits {
 /// What connections share.
 pub(crate) struct Intake {
     pub(super) zone: TimeZone,
+    pub(super) clock: Clock,
     pub(super) metrics: Arc<CollectorMetrics>,
     pub(super) limits: Limits,
     pub(super) slots: Arc<Slots>,
@@ -72,9 +73,10 @@ pub(crate) struct Intake {
 }
 
 impl Intake {
-    pub(crate) fn new(zone: TimeZone, metrics: Arc<CollectorMetrics>, limits: Limits) -> Arc<Self> {
+    pub(crate) fn new(zone: TimeZone, metrics: Arc<CollectorMetrics>, limits: Limits, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
             zone,
+            clock,
             metrics,
             limits,
             slots: Slots::new(limits.connections),

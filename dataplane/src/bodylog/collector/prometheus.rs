@@ -22,11 +22,11 @@ use labels::{Base, FinishReason, Known, Prompted, Requests, Streamed};
 const RT_BUCKETS: [f64; 17] =
     [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0];
 /// Seconds to the first token: from a warm cache to a long prefill behind a queue.
-const TTFT_BUCKETS: [f64; 16] =
-    [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0, 180.0];
-/// Tokens per second of one answer.
-const TPS_BUCKETS: [f64; 15] =
-    [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 70.0, 100.0, 150.0, 250.0, 500.0];
+const TTFT_BUCKETS: [f64; 18] =
+    [0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 60.0, 180.0, 300.0, 600.0];
+/// Tokens per second of one answer: from a crowded backend to small models that guess tokens ahead.
+const TPS_BUCKETS: [f64; 18] =
+    [1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 70.0, 100.0, 150.0, 250.0, 500.0, 1000.0, 2000.0, 5000.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
@@ -45,6 +45,8 @@ pub(crate) struct CollectorMetrics {
     decode: Histograms<Base>,
     lines: Counter,
     last_ts: Gauge<f64, std::sync::atomic::AtomicU64>,
+    offset: Gauge<i64, AtomicI64>,
+    recoveries: Counter,
     connections: Gauge<i64, AtomicI64>,
     frames: Counter,
     bad_frames: Family<Reason, Counter>,
@@ -61,9 +63,14 @@ struct Reason {
     reason: &'static str,
 }
 
+impl Default for CollectorMetrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl CollectorMetrics {
     pub(crate) fn new() -> Self {
-        let histogram = Family::new_with_constructor;
         let rt: fn() -> Histogram = || Histogram::new(RT_BUCKETS);
         let ttft: fn() -> Histogram = || Histogram::new(TTFT_BUCKETS);
         let tps: fn() -> Histogram = || Histogram::new(TPS_BUCKETS);
@@ -77,10 +84,12 @@ impl CollectorMetrics {
             rt: Family::new_with_constructor(rt),
             ttft: Family::new_with_constructor(ttft),
             output: Family::new_with_constructor(tps),
-            overall: histogram(tps),
-            decode: histogram(tps),
+            overall: Family::new_with_constructor(tps),
+            decode: Family::new_with_constructor(tps),
             lines: Counter::default(),
             last_ts: Gauge::default(),
+            offset: Gauge::default(),
+            recoveries: Counter::default(),
             connections: Gauge::default(),
             frames: Counter::default(),
             bad_frames: Family::default(),
@@ -106,17 +115,23 @@ impl CollectorMetrics {
         r.register("bodylog_resp_bytes", "Bytes that backends sent", response.clone());
         let help = "Ends of answers; none: status 200 without one, as a cut stream has";
         r.register("bodylog_finish_reason", help, self.finish_reasons.clone());
-        r.register("bodylog_rt_seconds", "Time of whole requests", self.rt.clone());
-        r.register("bodylog_ttft_seconds", "Time to the first chunk of a stream", self.ttft.clone());
-        let help = "Answer tokens per second of the whole request, from 16 tokens and 0.5 s on";
+        r.register("bodylog_rt_seconds", "Time of whole requests; classic buckets up to 3600 s", self.rt.clone());
+        let help = "Time to the first chunk of a stream; classic buckets up to 600 s";
+        r.register("bodylog_ttft_seconds", help, self.ttft.clone());
+        let help =
+            "Answer tokens per second of the whole request, from 16 tokens and 0.5 s on; classic buckets up to 5000";
         r.register("bodylog_output_tok_per_second", help, self.output.clone());
-        let help = "Answer tokens per second of the whole request, of 2xx";
+        let help = "Answer tokens per second of the whole request, of 2xx; classic buckets up to 5000";
         r.register("bodylog_overall_output_tok_per_second", help, self.overall.clone());
-        let help = "Answer tokens per second from the first chunk to the last, of 2xx";
+        let help = "Answer tokens per second from the first chunk to the last, of 2xx; classic buckets up to 5000";
         r.register("bodylog_decode_output_tok_per_second", help, self.decode.clone());
         r.register("bodylog_exporter_lines", "Requests counted", self.lines.clone());
         let help = "End of the request that was counted last, in Unix seconds";
         r.register("bodylog_exporter_last_ts_seconds", help, self.last_ts.clone());
+        let help = "Length of the details file that is being written";
+        r.register("bodylog_exporter_offset_bytes", help, self.offset.clone());
+        let help = "Files whose half last line, as a kill leaves it, was cut off";
+        r.register("bodylog_exporter_recovery", help, self.recoveries.clone());
         r.register("bodylog_collector_connections", "Replicas' connections", self.connections.clone());
         r.register("bodylog_collector_frames", "Frames received", self.frames.clone());
         r.register("bodylog_collector_bad_frames", "Frames that were no records", self.bad_frames.clone());
@@ -196,6 +211,16 @@ impl CollectorMetrics {
     /// A frame or what was to be one; `reason` is one of a few words.
     pub(crate) fn bad_frame(&self, reason: &'static str) {
         self.bad_frames.get_or_create_owned(&Reason { reason }).inc();
+    }
+
+    /// How long the details file is now, in bytes.
+    pub(crate) fn set_offset(&self, bytes: u64) {
+        self.offset.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Half a line was cut off a file.
+    pub(crate) fn recovered(&self) {
+        self.recoveries.inc();
     }
 
     pub(crate) fn write_failed(&self) {

@@ -3,6 +3,8 @@
 //! rows with the smallest keys, so memory is bounded by the page and not by the window.
 
 pub(crate) mod cursor;
+pub(crate) mod days;
+pub(crate) mod index;
 pub(crate) mod parameters;
 
 use std::borrow::Cow;
@@ -14,9 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::details::Details;
-use super::files::{Places, each_line, open_if_there};
+use super::files::Places;
 use super::minutes::Stream;
 use cursor::Cursor;
+use index::{Index, Reader};
 
 /// Most rows of a page.
 pub(crate) const MOST_ROWS: usize = 5000;
@@ -161,30 +164,25 @@ impl Query {
             && self.stream.is_none_or(|stream| stream == row.stream.into())
     }
 
-    /// Reads the files of the window. `is_cancelled` is asked now and then; a cancelled answer is an error.
-    pub(crate) fn run(&self, places: &Places, is_cancelled: &dyn Fn() -> bool) -> io::Result<Page> {
+    /// Reads the files of the window. `is_cancelled` is asked at each row; a cancelled answer is an error.
+    pub(crate) fn run(&self, places: &Places, index: &Index, is_cancelled: &dyn Fn() -> bool) -> io::Result<Page> {
         let start = self.cursor.as_ref().map_or(self.start, |cursor| cursor.end.max(self.start));
-        let mut search = Search { query: self, start, smallest: Smallest::default(), order: 0, skipped: 0 };
-        let mut day = places.day(start.checked_sub(CLOCKS_DIFFER).unwrap_or(start));
+        let smallest = Smallest::default();
+        let mut search = Search { query: self, start, is_cancelled, smallest, order: 0, skipped: 0 };
+        let first = places.day(start.checked_sub(CLOCKS_DIFFER).unwrap_or(start));
         // Files are named by the time of writing, which is after the end: a day later at most.
-        let last = places.day(self.end).tomorrow().unwrap_or(day);
-        while day <= last && start < self.end {
-            let mut is_interrupted = false;
-            let mut each = |line: &[u8]| {
-                search.row(line);
-                is_interrupted = search.order.is_multiple_of(1024) && is_cancelled();
-                !is_interrupted
-            };
-            if let Some(file) = open_if_there(&places.packed_details(day))? {
-                each_line(zstd::Decoder::new(file)?, &mut each)?;
-            } else if let Some(file) = open_if_there(&places.details(day))? {
-                each_line(file, &mut each)?;
+        let last = places.day(self.end).tomorrow().unwrap_or(first);
+        if start < self.end {
+            for (day, packed) in days::there_are(places, first, last)? {
+                let earliest = day.yesterday().ok().and_then(|before| places.start_of(before));
+                if !search.wants(earliest.unwrap_or(Timestamp::MIN), Timestamp::MAX) {
+                    break;
+                }
+                days::read(places, day, packed, index, &mut search)?;
             }
-            if is_interrupted || is_cancelled() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let Ok(next) = day.tomorrow() else { break };
-            day = next;
+        }
+        if is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
         }
         search.page()
     }
@@ -193,6 +191,7 @@ impl Query {
 struct Search<'a> {
     query: &'a Query,
     start: Timestamp,
+    is_cancelled: &'a dyn Fn() -> bool,
     smallest: Smallest,
     /// Lines read so far: the order of writing.
     order: u64,
@@ -200,14 +199,31 @@ struct Search<'a> {
     skipped: u64,
 }
 
-impl Search<'_> {
-    fn row(&mut self, line: &[u8]) {
+impl Reader for Search<'_> {
+    fn wants(&self, earliest: Timestamp, latest: Timestamp) -> bool {
+        // What comes after a row that found no room finds none either.
+        let has_room = self.smallest.left_out.as_ref().is_none_or(|(left_out, _)| earliest <= *left_out);
+        has_room && self.start <= latest && earliest < self.query.end
+    }
+
+    fn row(&mut self, line: &[u8]) -> Option<Timestamp> {
         self.order += 1;
-        let Ok(row) = serde_json::from_slice::<Seen<'_>>(line) else { return };
-        let Some(end) = row.end().filter(|end| self.start <= *end && *end < self.query.end) else { return };
-        if !self.query.takes(&row) {
-            return;
+        let row = serde_json::from_slice::<Seen<'_>>(line).ok()?;
+        let end = row.end()?;
+        if self.start <= end && end < self.query.end && self.query.takes(&row) {
+            self.take(&row, end, line);
         }
+        Some(end)
+    }
+
+    fn is_cancelled(&self) -> bool {
+        (self.is_cancelled)()
+    }
+}
+
+impl Search<'_> {
+    /// Takes a row that matches, unless an earlier page had it or it finds no room.
+    fn take(&mut self, row: &Seen<'_>, end: Timestamp, line: &[u8]) {
         if let Some(cursor) = &self.query.cursor {
             match (end, &*row.request_id).cmp(&(cursor.end, &cursor.request_id)) {
                 std::cmp::Ordering::Less => return,
@@ -220,7 +236,7 @@ impl Search<'_> {
         }
         let Ok(text) = std::str::from_utf8(line) else { return };
         if self.smallest.wants(end, &row.request_id) {
-            let (request_id, line) = (row.request_id.into_owned(), text.to_owned());
+            let (request_id, line) = (row.request_id.to_string(), text.to_owned());
             self.smallest.put(Found { end, request_id, order: self.order, line }, self.query.limit);
         }
     }

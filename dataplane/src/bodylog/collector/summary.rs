@@ -5,10 +5,14 @@ use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::minutes::{Minutes, Stream, Sums};
 use crate::bodylog::zone::stamp;
+
+/// Most minutes of backends in an answer; the newest are shown. About 20 MB of JSON.
+const MOST_BUCKETS: usize = if cfg!(test) { 1000 } else { 50_000 };
 
 /// The answer.
 #[derive(Debug, Serialize)]
@@ -19,6 +23,9 @@ pub(crate) struct Summary {
     peers: Vec<PeerSums>,
     #[serde(skip_serializing_if = "Option::is_none")]
     buckets: Option<Vec<Bucket>>,
+    /// Older minutes of the window are left out: of the sums too where memory has no room for them, else of `buckets` alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
 }
 
 /// Sums of one backend. Sizes in bytes, times in milliseconds.
@@ -73,9 +80,9 @@ impl PeerSums {
     }
 }
 
-/// Sums the last `minutes` before `now`, the running one included.
+/// Sums the last `minutes` before `now`, the running one included. The lock is held for a piece at a time.
 pub(crate) fn summary(
-    known: &Minutes,
+    known: &Mutex<Minutes>,
     now: Timestamp,
     minutes: i64,
     stream: Option<bool>,
@@ -86,12 +93,25 @@ pub(crate) fn summary(
     let mut peers: BTreeMap<Arc<str>, Sums> = BTreeMap::new();
     let mut buckets: BTreeMap<(i64, Arc<str>), Sums> = BTreeMap::new();
     let wanted = stream.map(|stream| Stream::from(Some(stream)));
-    for (key, sums) in known.since(from).filter(|(key, _)| wanted.is_none_or(|wanted| wanted == key.stream)) {
-        peers.entry(Arc::clone(&key.peer)).or_default().add(sums);
-        if with_buckets {
-            buckets.entry((key.minute, Arc::clone(&key.peer))).or_default().add(sums);
+    let mut left_out = None;
+    let mut piece = known.lock().piece(from, None);
+    while let Some((last, _)) = piece.last().cloned() {
+        for (key, sums) in piece.into_iter().filter(|(key, _)| wanted.is_none_or(|wanted| wanted == key.stream)) {
+            peers.entry(Arc::clone(&key.peer)).or_default().add(&sums);
+            if with_buckets {
+                buckets.entry((key.minute, key.peer)).or_default().add(&sums);
+            }
+            if buckets.len() > MOST_BUCKETS {
+                left_out = buckets.pop_first().map(|((minute, _), _)| minute);
+            }
         }
+        piece = known.lock().piece(from, Some(&last));
     }
+    if let Some(minute) = left_out {
+        // Minutes are whole or not there.
+        buckets = buckets.split_off(&(minute.saturating_add(1), Arc::from("")));
+    }
+    let truncated = left_out.is_some() || known.lock().lacks_some_since(from);
     let bucket = |((minute, peer), sums): ((i64, Arc<str>), Sums)| Bucket {
         minute: stamp(Timestamp::from_second(minute.saturating_mul(60)).unwrap_or(now), zone),
         sums: PeerSums::new(&peer, &sums),
@@ -102,5 +122,6 @@ pub(crate) fn summary(
         minutes,
         peers: peers.into_iter().map(|(peer, sums)| PeerSums::new(&peer, &sums)).collect(),
         buckets: with_buckets.then(|| buckets.into_iter().map(bucket).collect()),
+        truncated,
     }
 }

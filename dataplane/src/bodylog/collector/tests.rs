@@ -1,5 +1,7 @@
 //! The collector as a whole, over real sockets.
 
+mod days;
+
 use std::fs;
 use std::net::SocketAddr;
 
@@ -7,6 +9,7 @@ use clap::Parser as _;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::*;
@@ -43,24 +46,25 @@ impl Running {
     }
 
     async fn start_in(folder: TempDir) -> Self {
-        Self::start_within(Limits::default(), folder).await
+        Self::start_by(folder, &[], Arc::new(Timestamp::now), Limits::default()).await
     }
 
     async fn start_with(limits: Limits) -> Self {
-        Self::start_within(limits, tempfile::tempdir().unwrap()).await
+        Self::start_by(tempfile::tempdir().unwrap(), &[], Arc::new(Timestamp::now), limits).await
     }
 
-    async fn start_within(limits: Limits, folder: TempDir) -> Self {
+    async fn start_by(folder: TempDir, more: &[&str], clock: Clock, limits: Limits) -> Self {
         let dir = format!("--dir={}", folder.path().display());
-        let config = Cli::parse_from(["test", &dir]).args.validate(None).unwrap();
+        let words = ["test", &dir].into_iter().chain(more.iter().copied());
+        let config = Cli::parse_from(words).args.validate(None).unwrap();
         let [(frames, frames_at), (http, http_at), (exporter, exporter_at)] =
             [any_port().await, any_port().await, any_port().await];
         let listeners = Listeners { frames, http, exporter: Some(exporter) };
         let stop = CancellationToken::new();
         let (ready, is_ready) = oneshot::channel();
         let mut tasks = JoinSet::new();
-        let on_ready = move || ready.send(()).unwrap();
-        tasks.spawn(run_within(limits, config, listeners, stop.clone().cancelled_owned(), on_ready));
+        let stopped = stop.clone().cancelled_owned();
+        tasks.spawn(run_by(clock, limits, config, listeners, stopped, move || ready.send(()).unwrap()));
         is_ready.await.unwrap();
         Self { folder, frames: frames_at, http: http_at, exporter: exporter_at, stop, tasks }
     }
@@ -75,8 +79,12 @@ impl Running {
     }
 
     async fn get(&self, address: SocketAddr, path: &str) -> String {
+        self.ask(address, "GET", path).await
+    }
+
+    async fn ask(&self, address: SocketAddr, method: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -139,6 +147,16 @@ async fn frames_become_records_rows_minutes_and_metrics() {
     let text = running.get(running.exporter, "/metrics").await;
     assert!(text.contains("bodylog_exporter_lines_total 3\n"), "{text}");
     assert!(running.get(running.exporter, "/details?end=1").await.starts_with("HTTP/1.1 404 "));
+    for (at, method, status) in [
+        (running.exporter, "POST", "405"),
+        (running.http, "DELETE", "405"),
+        (running.exporter, "HEAD", "200"),
+        (running.http, "HEAD", "200"),
+    ] {
+        let answer = running.ask(at, method, "/metrics").await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method}: {answer}");
+        assert_eq!(answer.ends_with("\r\n\r\n"), method == "HEAD", "{answer}");
+    }
     assert!(running.get(running.http, "/summary").await.contains("\"requests\":3"));
     let folder = running.stop().await;
     assert_eq!(ids(&folder), ["a", "b", "c"]);
@@ -275,7 +293,8 @@ async fn failed_accepts_are_counted() {
     // What is shut down accepts nothing, as a process does that has no descriptors left.
     socket2::SockRef::from(&listener).shutdown(std::net::Shutdown::Both).unwrap();
     let (metrics, stop) = (Arc::new(CollectorMetrics::new()), CancellationToken::new());
-    let intake = Intake::new(jiff::tz::TimeZone::UTC, Arc::clone(&metrics), Limits::default());
+    let intake =
+        Intake::new(jiff::tz::TimeZone::UTC, Arc::clone(&metrics), Limits::default(), Arc::new(Timestamp::now));
     let (jobs, _waiting) = mpsc::channel(1);
     let mut accepting = JoinSet::new();
     accepting.spawn(listen::accept(listener, intake, jobs, TaskTracker::new(), stop.clone()));
@@ -299,15 +318,4 @@ async fn a_folder_that_another_collector_has_is_an_error() {
     let listeners = Listeners { frames: any_port().await.0, http: any_port().await.0, exporter: None };
     let error = run(config, listeners, std::future::pending(), || {}).await.unwrap_err();
     assert!(error.to_string().contains(running.folder.path().to_str().unwrap()), "{error}");
-}
-
-#[test]
-fn past_days_are_looked_at_at_the_start_on_a_new_day_and_every_six_hours() {
-    let at = |text: &str| format!("2026-06-{text}Z").parse::<Timestamp>().unwrap();
-    let day = |text: &str| format!("2026-06-{text}").parse::<Date>().unwrap();
-    assert!(is_due(None, day("18"), at("18T04:00:00")));
-    let last = Some((day("18"), at("18T04:00:00")));
-    assert!(!is_due(last, day("18"), at("18T09:59:59")));
-    assert!(is_due(last, day("18"), at("18T10:00:00")));
-    assert!(is_due(Some((day("18"), at("18T23:59:00"))), day("19"), at("19T00:00:00")));
 }

@@ -1,7 +1,10 @@
 //! The one writer of all files: a thread of its own, so that a slow disk holds up nothing but the senders, who wait for
-//! their own record. Local time never goes back here: a clock that is set back can't write into a day that was packed.
+//! their own record. Local time does not go back here: a clock that is set back does not write into a day that was packed.
+//! A clock that was ahead by more than a day is not followed for that long: what is written then into a packed day becomes
+//! another packed file of it.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,7 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::files::{Lines, Places};
-use super::minutes::Minutes;
+use super::minutes::{self, Minutes};
+use super::names;
 use super::prometheus::CollectorMetrics;
 use super::record::Record;
 
@@ -19,8 +23,8 @@ pub(crate) enum Job {
     Keep(Unkept, oneshot::Sender<Option<Unkept>>),
     /// Write the minutes that have settled.
     SaveMinutes,
-    /// Leave the days before today alone from here on.
-    ClosePastDays(oneshot::Sender<()>),
+    /// Leave the days before that of this moment alone from here on.
+    ClosePastDays(Timestamp, oneshot::Sender<()>),
 }
 
 /// A record that is in no file yet. Whoever gives it up counts it as lost.
@@ -77,6 +81,21 @@ impl Writer {
         }
     }
 
+    /// Starts after the newest day that was packed, whatever the clock or another zone says.
+    pub(crate) fn after_packed_days(mut self) -> io::Result<Self> {
+        for folder in [self.places.root().to_owned(), self.places.details_folder()] {
+            let next = names::newest_packed(&folder)?.and_then(|day| self.places.start_of(day.tomorrow().ok()?));
+            self.latest = self.latest.max(next.unwrap_or(Timestamp::MIN));
+        }
+        Ok(self)
+    }
+
+    /// A day ahead of the clock at most: questions look for a row in the files of its day and of the next one.
+    fn move_on(&mut self, now: Timestamp) {
+        let is_ahead = self.places.day(now).tomorrow().is_ok_and(|next| self.places.day(self.latest) > next);
+        self.latest = if is_ahead { now } else { self.latest.max(now) };
+    }
+
     /// Works until nobody can ask any more, then writes all minutes.
     pub(crate) fn run(mut self, mut jobs: mpsc::Receiver<Job>, clock: impl Fn() -> Timestamp) {
         while let Some(job) = jobs.blocking_recv() {
@@ -96,8 +115,8 @@ impl Writer {
                 let _ = done.send((!unkept.is_kept).then_some(unkept));
             }
             Job::SaveMinutes => self.save_minutes(now, false),
-            Job::ClosePastDays(done) => {
-                self.latest = self.latest.max(now);
+            Job::ClosePastDays(asked, done) => {
+                self.move_on(now.max(asked));
                 self.full = None;
                 self.details = None;
                 let _ = done.send(());
@@ -107,13 +126,16 @@ impl Writer {
 
     /// Writes a record to both of its files, or to none.
     pub(crate) fn keep(&mut self, record: &Record, now: Timestamp) -> io::Result<()> {
-        self.latest = self.latest.max(now);
-        let full = at(&mut self.full, &self.places.hour(self.latest))?;
+        self.move_on(now);
+        let full = at(&mut self.full, &self.places.hour(self.latest), &self.metrics)?;
         let before = full.append(&record.line).inspect_err(|_| self.full = None)?;
         if self.with_details {
             let day = self.places.day(self.latest);
-            let written = at(&mut self.details, &self.places.details(day))
-                .and_then(|details| details.append(&record.details.line()).map(drop));
+            let written = at(&mut self.details, &self.places.details(day), &self.metrics).and_then(|details| {
+                details.append(&record.details.line())?;
+                self.metrics.set_offset(details.length());
+                Ok(())
+            });
             if let Err(error) = written {
                 self.details = None;
                 if self.full.as_mut().is_some_and(|full| full.take_back(before).is_err()) {
@@ -128,11 +150,12 @@ impl Writer {
     }
 
     fn save_minutes(&mut self, now: Timestamp, all: bool) {
-        let by_day = self.minutes.lock().take_unsaved(&self.places, now, all);
+        let unsaved = self.minutes.lock().take_unsaved(now, all);
         let mut saved = Ok(());
-        for (day, unsaved) in by_day {
+        for (day, unsaved) in minutes::by_day(unsaved, &self.places) {
             // The lock is free meanwhile: a slow disk must not hold up those who ask.
-            let written = Lines::open(&self.places.minutes(day)).and_then(|mut file| file.append(&unsaved.lines));
+            let written =
+                open_lines(&self.places.minutes(day), &self.metrics).and_then(|mut file| file.append(&unsaved.lines));
             if let Err(error) = written {
                 self.minutes.lock().put_back(unsaved);
                 saved = Err(error);
@@ -171,14 +194,22 @@ impl State {
 }
 
 /// The file of this path: the one that is open, or another in its place.
-fn at<'a>(open: &'a mut Option<Lines>, path: &std::path::Path) -> io::Result<&'a mut Lines> {
+fn at<'a>(open: &'a mut Option<Lines>, path: &Path, metrics: &CollectorMetrics) -> io::Result<&'a mut Lines> {
     if open.as_ref().is_some_and(|lines| lines.path() != path) {
         *open = None;
     }
     match open {
         Some(lines) => Ok(lines),
-        None => Ok(open.insert(Lines::open(path)?)),
+        None => Ok(open.insert(open_lines(path, metrics)?)),
     }
+}
+
+fn open_lines(path: &Path, metrics: &CollectorMetrics) -> io::Result<Lines> {
+    let lines = Lines::open(path)?;
+    if lines.is_cut() {
+        metrics.recovered();
+    }
+    Ok(lines)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Day change, packing and retention, with the day passed in.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 
 use jiff::tz::TimeZone;
@@ -15,11 +16,15 @@ impl Log {
     fn new(files: &[(&str, &str)]) -> Self {
         let log = Self(tempfile::tempdir().unwrap());
         for (path, text) in files {
-            let path = log.0.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
+            log.add(path, text);
         }
         log
+    }
+
+    fn add(&self, path: &str, text: &str) {
+        let path = self.0.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
     }
 
     fn round(&self, today: &str) -> Report {
@@ -118,14 +123,90 @@ fn what_a_crash_left_is_cleared() {
         ("2026-06-16.jsonl.zst.tmp", "half"),
         ("2026-06-15.tar.gz.tmp", "half"),
         ("2026-06-17/01.jsonl", "{}\n"),
-        ("2026-06-17.jsonl.zst", "packed already"),
+        ("2026-06-17.jsonl.zst", "damaged"),
         ("2026-06-15.jsonl", "{\"old\":\"layout\"}\n"),
         ("2026-06-15/03.jsonl", "{\"h\":3}\n"),
     ]);
     log.round("2026-06-18");
-    assert_eq!(log.files(), ["2026-06-15.jsonl.zst", "2026-06-16.jsonl.zst", "2026-06-17.jsonl.zst"]);
-    assert_eq!(fs::read(log.0.path().join("2026-06-17.jsonl.zst")).unwrap(), b"packed already");
+    assert_eq!(
+        log.files(),
+        ["2026-06-15.jsonl.zst", "2026-06-16.jsonl.zst", "2026-06-17.2.jsonl.zst", "2026-06-17.jsonl.zst"]
+    );
+    assert_eq!(fs::read(log.0.path().join("2026-06-17.jsonl.zst")).unwrap(), b"damaged");
+    assert_eq!(log.unpacked("2026-06-17.2.jsonl.zst"), "{}\n");
     assert_eq!(log.unpacked("2026-06-15.jsonl.zst"), "{\"old\":\"layout\"}\n{\"h\":3}\n");
+}
+
+#[test]
+fn a_day_that_was_written_to_after_it_was_packed_loses_nothing() {
+    let log = Log::new(&[("2026-06-17/09.jsonl", "{\"n\":1}\n"), ("metrics/details/2026-06-17.jsonl", "{\"n\":1}\n")]);
+    log.round("2026-06-18");
+    for number in [2, 3] {
+        for path in ["2026-06-17/09.jsonl", "metrics/details/2026-06-17.jsonl"] {
+            log.add(path, &format!("{{\"n\":{number}}}\n"));
+        }
+        let report = log.round("2026-06-18");
+        assert_eq!((report.packed.len(), report.removed.len()), (2, 0));
+    }
+    for folder in ["", "metrics/details/"] {
+        for (name, number) in [("", 1), (".2", 2), (".3", 3)] {
+            let text = log.unpacked(&format!("{folder}2026-06-17{name}.jsonl.zst"));
+            assert_eq!(text, format!("{{\"n\":{number}}}\n"));
+        }
+    }
+    assert_eq!(log.files().len(), 6, "{:?}", log.files());
+}
+
+#[test]
+fn a_crash_between_packing_and_removing_packs_nothing_twice() {
+    let hours = [("2026-06-17/09.jsonl", "{\"h\":9}\n"), ("2026-06-17/10.jsonl", "{\"h\":10}\n{\"half")];
+    let log = Log::new(&hours);
+    log.round("2026-06-18");
+    // All of them are still there, or the last of them only.
+    for left in [&hours[..], &hours[1..]] {
+        for (path, text) in left {
+            log.add(path, text);
+        }
+        assert_eq!(log.round("2026-06-18").packed.len(), 0);
+        assert_eq!(log.files(), ["2026-06-17.jsonl.zst"]);
+    }
+    // The first one only, or a longer one, is something else.
+    log.add("2026-06-17/09.jsonl", "{\"h\":9}\n");
+    log.round("2026-06-18");
+    log.add("2026-06-17/10.jsonl", "{\"h\":10}\n{\"half\":2}\n");
+    log.round("2026-06-18");
+    assert_eq!(log.files(), ["2026-06-17.2.jsonl.zst", "2026-06-17.3.jsonl.zst", "2026-06-17.jsonl.zst"]);
+}
+
+#[test]
+fn what_is_not_ours_in_a_days_folder_stays() {
+    let foreign = ["note.jsonl", "99.jsonl", "keep.txt"];
+    let log =
+        Log::new(&[("2026-06-17/09.jsonl", "{}\n"), ("2026-06-10/09.jsonl", "{}\n"), ("2026-06-16/09.jsonl", "{}\n")]);
+    for day in ["2026-06-17", "2026-06-10"] {
+        for name in foreign {
+            log.add(&format!("{day}/{name}"), "mine");
+        }
+    }
+    for _ in 0..2 {
+        log.round("2026-06-18");
+        let left = log.files();
+        assert_eq!(left.iter().filter(|path| foreign.iter().any(|name| path.ends_with(name))).count(), 6, "{left:?}");
+        assert_eq!(left.len(), 8, "{left:?}");
+    }
+    assert!(!log.0.path().join("2026-06-16").exists(), "a folder without anything else goes");
+    assert_eq!(log.unpacked("2026-06-17.jsonl.zst"), "{}\n");
+}
+
+#[test]
+fn what_is_added_while_a_day_is_packed_is_not_removed() {
+    let log = Log::new(&[("2026-06-17/09.jsonl", "{}\n")]);
+    let source = Source::open(log.0.path().join("2026-06-17/09.jsonl")).unwrap();
+    log.add("2026-06-17/09.jsonl", "{}\n{}\n");
+    source.remove().unwrap();
+    assert_eq!(log.files(), ["2026-06-17/09.jsonl"]);
+    Source::open(log.0.path().join("2026-06-17/09.jsonl")).unwrap().remove().unwrap();
+    assert!(log.files().is_empty());
 }
 
 #[test]

@@ -86,6 +86,9 @@ async fn a_bad_parameter_is_400_and_named() {
         ("/details?end=1", "start"),
         ("/details?start=1&end=2&limit=x", "limit"),
         ("/metrics?start=1&end=x", "end"),
+        ("/metrics?start=1", "end"),
+        ("/metrics?model=m", "end"),
+        ("/metrics?cursor=", "end"),
         ("/summary?minutes=x", "minutes"),
         ("/summary?minute=5", "minute"),
     ] {
@@ -109,6 +112,18 @@ async fn without_details_there_is_no_query_and_files_that_fail_are_500() {
     let (status, body, _) = ask(&on, "GET /details?start=1781758080&end=1781758082", None).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(!body.contains(folder.path().to_str().unwrap()), "paths are for the log: {body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_waits_for_its_turn_for_a_bounded_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = asked(&folder, None, true);
+    let path = "GET /details?start=1781758080&end=1781758082";
+    let turns = open.queries.acquire_many(u32::try_from(QUERIES_AT_ONCE).unwrap()).await.unwrap();
+    let (status, _, head) = ask(&open, path, None).await;
+    assert_eq!((status, &head.headers[RETRY_AFTER]), (StatusCode::SERVICE_UNAVAILABLE, &"10".parse().unwrap()));
+    drop(turns);
+    assert_eq!(ask(&open, path, None).await.0, StatusCode::OK);
 }
 
 #[tokio::test]

@@ -79,6 +79,25 @@ fn payloads_10_5_row_55_tokens_per_second() {
 }
 
 #[test]
+fn long_waits_and_fast_answers_have_buckets_and_the_help_says_which() {
+    let slow =
+        Details { completion_tokens: 16_000, rt: 604.0, frt: 600.0, lct: 604.0, stream: Some(true), ..details(200) };
+    let text = observe(&slow);
+    let bucket = |name: &str, bound: &str| {
+        let start = format!("{name}_bucket{{le=\"{bound}\"");
+        text.lines().find(|line| line.starts_with(&start)).unwrap_or("absent").ends_with(" 1")
+    };
+    assert!(bucket("bodylog_ttft_seconds", "600.0") && !bucket("bodylog_ttft_seconds", "300.0"), "{text}");
+    let decode = "bodylog_decode_output_tok_per_second";
+    assert!(bucket(decode, "5000.0") && !bucket(decode, "2000.0"), "{text}");
+    let histograms = text.lines().filter(|line| line.starts_with("# TYPE") && line.ends_with(" histogram"));
+    for name in histograms.map(|line| line.split(' ').nth(2).unwrap()) {
+        let help = text.lines().find(|line| line.starts_with(&format!("# HELP {name} "))).unwrap();
+        assert!(help.contains("classic buckets up to "), "{help}");
+    }
+}
+
+#[test]
 fn a_model_that_was_only_asked_for_and_a_route_that_nobody_told_are_unknown() {
     let text = observe(&Details { model_is_asked: true, route: String::new(), ..details(429) });
     let labels = r#"bodylog_requests_total{service="unknown",route="unknown",backend="b:1",model="unknown","#;

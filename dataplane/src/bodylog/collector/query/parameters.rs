@@ -24,6 +24,12 @@ fn bad(name: &str, problem: impl Into<String>) -> BadParameter {
     BadParameter { name: name.to_owned(), problem: problem.into() }
 }
 
+/// Parameters of the details query.
+const DETAILS: &[&str] = &[
+    "cursor", "end", "key", "limit", "min_frt", "min_rt", "model", "peer", "refused", "route", "start", "status",
+    "stream",
+];
+
 /// Parameters, decoded. One that is given twice counts as given last; an empty one as not given.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters(Vec<(String, String)>);
@@ -49,6 +55,11 @@ impl Parameters {
         }
     }
 
+    /// Whether a parameter of the details query was given, be it empty.
+    pub(crate) fn asks_for_details(&self) -> bool {
+        self.0.iter().any(|(name, _)| DETAILS.contains(&name.as_str()))
+    }
+
     /// `minutes` of a summary: 5 without it or below 1, at most seven days.
     pub(crate) fn minutes(&self) -> Result<i64, BadParameter> {
         let Some(text) = self.get("minutes") else { return Ok(5) };
@@ -58,10 +69,7 @@ impl Parameters {
 
     /// The question to `/details`.
     pub(crate) fn query(&self, zone: &TimeZone) -> Result<Query, BadParameter> {
-        self.allow(&[
-            "cursor", "end", "key", "limit", "min_frt", "min_rt", "model", "peer", "refused", "route", "start",
-            "status", "stream",
-        ])?;
+        self.allow(DETAILS)?;
         let end = self.get("end").ok_or_else(|| bad("end", format!("required; {TIME}")))?;
         let end = time("end", end, zone)?;
         let cursor = self

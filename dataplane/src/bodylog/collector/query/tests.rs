@@ -6,15 +6,16 @@ use jiff::tz::TimeZone;
 use tempfile::TempDir;
 
 use super::*;
+use crate::bodylog::collector::names;
 
-struct Log(TempDir);
+struct Log(TempDir, Index);
 
 /// (day of June it was written, end time, request id, model)
 type Row<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 impl Log {
     fn new(rows: &[Row<'_>]) -> Self {
-        let log = Self(tempfile::tempdir().unwrap());
+        let log = Self(tempfile::tempdir().unwrap(), Index::default());
         let places = log.places();
         fs::create_dir_all(places.details_folder()).unwrap();
         for (day, ts_end, id, model) in rows {
@@ -34,7 +35,7 @@ impl Log {
     }
 
     fn page(&self, query: &Query) -> Page {
-        query.run(&self.places(), &|| false).unwrap()
+        query.run(&self.places(), &self.1, &|| false).unwrap()
     }
 
     /// All pages, as ids and models.
@@ -137,10 +138,75 @@ fn a_packed_day_gives_the_same_pages() {
     let places = log.places();
     let day = "2026-06-18".parse().unwrap();
     let packed = zstd::encode_all(File::open(places.details(day)).unwrap(), 3).unwrap();
-    fs::write(places.packed_details(day), packed).unwrap();
+    fs::write(names::packed(&places.details_folder(), day, 1), packed).unwrap();
     assert_eq!(log.all(&ask), before, "while both are there, one of them counts");
     fs::remove_file(places.details(day)).unwrap();
     assert_eq!(log.all(&ask), before);
+}
+
+#[test]
+fn a_day_that_was_packed_and_written_to_again_shows_both_parts() {
+    let log = Log::new(&[("18", "2026-06-18T04:00:00.000+00:00", "a", "")]);
+    let (places, day) = (log.places(), "2026-06-18".parse().unwrap());
+    let folder = places.details_folder();
+    let ask = query("18T00:00:00", "19T00:00:00", 1);
+    let pack = |number| {
+        let packed = zstd::encode_all(File::open(places.details(day)).unwrap(), 3).unwrap();
+        fs::write(names::packed(&folder, day, number), packed).unwrap();
+    };
+    pack(1);
+    for (number, id, before) in [(2, "b", "a"), (3, "c", "a b")] {
+        let row = format!("{{\"ts_end\":\"2026-06-18T05:00:00Z\",\"request_id\":\"{id}\",\"model\":\"\"}}\n");
+        fs::write(places.details(day), row).unwrap();
+        let all = format!("{before} {id}");
+        assert_eq!(log.all(&ask).join(" "), all);
+        pack(number);
+        assert_eq!(log.all(&ask).join(" "), all, "while both are there, one of them counts");
+        fs::remove_file(places.details(day)).unwrap();
+        assert_eq!(log.all(&ask).join(" "), all);
+    }
+}
+
+#[test]
+fn a_wide_window_visits_the_days_that_exist() {
+    let log = Log::new(&[("18", "2026-06-18T04:00:00.000+00:00", "a", "")]);
+    let day = "2026-06-18".parse().unwrap();
+    let days = |first: &str, last: &str| {
+        let days = days::there_are(&log.places(), first.parse().unwrap(), last.parse().unwrap()).unwrap();
+        days.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(days("-009999-01-01", "9999-12-31"), [day]);
+    assert!(days("2026-06-19", "9999-12-31").is_empty() && days("-009999-01-01", "2026-06-17").is_empty());
+    let ever = Query { start: Timestamp::MIN, end: Timestamp::MAX, ..query("18T00:00:00", "19T00:00:00", 9) };
+    assert_eq!(log.all(&ever), ["a"]);
+    fs::remove_dir_all(log.places().root()).unwrap();
+    assert!(log.all(&ever).is_empty());
+}
+
+#[test]
+fn pages_over_many_blocks_are_whole_and_a_full_page_reads_no_further() {
+    let times: Vec<String> =
+        (0..9000).map(|index| format!("2026-06-18T{:02}:{:02}:00.000+00:00", index % 24, index % 60)).collect();
+    let rows: Vec<Row<'_>> = times.iter().map(|time| ("18", time.as_str(), "same", "m")).collect();
+    let log = Log::new(&[]);
+    let path = log.places().details("2026-06-18".parse().unwrap());
+    let text = rows.iter().map(|(_, end, id, model)| {
+        format!(
+            "{{\"ts_end\":\"{end}\",\"request_id\":\"{id}\",\"model\":\"{model}\",\"uri\":\"{}\"}}\n",
+            "x".repeat(100)
+        )
+    });
+    fs::write(&path, text.collect::<String>()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(log.all(&query("18T00:00:00", "19T00:00:00", 1000)).len(), 9000);
+        assert_eq!(log.all(&query("18T06:00:00", "18T12:00:00", 1000)).len(), 9000 / 4);
+    }
+    // A broken file of a later day is not even opened once the page is full.
+    fs::write(names::packed(&log.places().details_folder(), "2026-06-20".parse().unwrap(), 1), "no zstd").unwrap();
+    let ask = query("18T00:00:00", "21T00:00:00", 1000);
+    assert!(log.page(&ask).truncated);
+    let rest = Query { limit: 5000, start: "2026-06-18T23:00:00Z".parse().unwrap(), ..ask };
+    assert!(rest.run(&log.places(), &log.1, &|| false).is_err(), "the control: here it is opened");
 }
 
 #[test]
@@ -184,5 +250,5 @@ fn broken_rows_are_passed_over_and_older_ones_have_no_end_time() {
 fn a_caller_that_left_ends_the_reading() {
     let log = Log::new(&[("18", "2026-06-18T04:00:00.000+00:00", "r", "")]);
     let ask = query("18T00:00:00", "19T00:00:00", 1);
-    assert_eq!(ask.run(&log.places(), &|| true).unwrap_err().kind(), io::ErrorKind::Interrupted);
+    assert_eq!(ask.run(&log.places(), &log.1, &|| true).unwrap_err().kind(), io::ErrorKind::Interrupted);
 }

@@ -17,7 +17,7 @@ impl Log {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::new(folder.path(), TimeZone::UTC);
-        let writer = Writer::new(places, true, Arc::default(), Arc::new(CollectorMetrics::new()));
+        let writer = Writer::new(places, true, Arc::default(), Arc::default());
         Self { folder, writer }
     }
 
@@ -66,10 +66,33 @@ fn a_clock_that_goes_back_writes_into_no_day_that_is_closed() {
     let mut log = Log::new();
     log.keep("a", "17T23:59:59").unwrap();
     let (done, mut closed) = oneshot::channel();
-    log.writer.carry_out(Job::ClosePastDays(done), at("18T00:00:01"));
+    log.writer.carry_out(Job::ClosePastDays(at("18T00:00:01"), done), at("18T00:00:01"));
     assert!(closed.try_recv().is_ok());
     log.keep("b", "17T23:59:58").unwrap();
     assert_eq!((log.ids("2026-06-17/23.jsonl").as_str(), log.ids("2026-06-18/00.jsonl").as_str()), ("a", "b"));
+}
+
+#[test]
+fn a_restart_writes_into_no_day_that_was_packed_but_follows_a_clock_that_was_far_ahead() {
+    let start = |packed: &[&str]| {
+        let Log { folder, writer } = Log::new();
+        for path in packed {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let mut log = Log { folder, writer: writer.after_packed_days().unwrap() };
+        log.keep("a", "17T23:00:00").unwrap();
+        log
+    };
+    assert_eq!(start(&["2026-06-16.jsonl.zst"]).ids("2026-06-17/23.jsonl"), "a");
+    // Packed by a clock that was ahead, or in another zone.
+    for packed in ["2026-06-17.jsonl.zst", "2026-06-17.tar.gz", "metrics/details/2026-06-17.2.jsonl.zst"] {
+        let log = start(&[packed]);
+        assert_eq!((log.ids("2026-06-17/23.jsonl").as_str(), log.ids("2026-06-18/00.jsonl").as_str()), ("", "a"));
+        assert_eq!(log.ids("metrics/details/2026-06-18.jsonl"), "a");
+    }
+    assert_eq!(start(&["2027-06-17.jsonl.zst"]).ids("2026-06-17/23.jsonl"), "a");
 }
 
 #[test]
@@ -108,6 +131,26 @@ fn a_record_is_in_both_files_or_in_none_and_trouble_ends() {
         ("b", "b")
     );
     assert_eq!(log.metric("bodylog_collector_writable"), "1");
+}
+
+#[test]
+fn payloads_8_2_the_length_of_the_details_and_half_lines_are_counted() {
+    let mut log = Log::new();
+    log.keep("a", "18T04:00:00").unwrap();
+    let details = log.folder.path().join("metrics/details/2026-06-18.jsonl");
+    let length = fs::metadata(&details).unwrap().len();
+    assert_eq!(log.metric("bodylog_exporter_offset_bytes"), length.to_string());
+    assert_eq!(log.metric("bodylog_exporter_recovery_total"), "0");
+    // As a kill leaves both files.
+    for path in [&details, &log.folder.path().join("2026-06-18/04.jsonl")] {
+        fs::write(path, [&fs::read(path).unwrap()[..], b"{\"half"].concat()).unwrap();
+    }
+    let mut log = Log { writer: Writer::new(log.writer.places.clone(), true, Arc::default(), Arc::default()), ..log };
+    log.keep("b", "18T04:00:01").unwrap();
+    assert_eq!(log.metric("bodylog_exporter_recovery_total"), "2");
+    assert_eq!(log.metric("bodylog_exporter_offset_bytes"), (2 * length).to_string());
+    log.keep("c", "18T04:00:02").unwrap();
+    assert_eq!(log.metric("bodylog_exporter_recovery_total"), "2");
 }
 
 #[test]
