@@ -23,7 +23,7 @@ pub(crate) enum BodyLogVerb {
     /// Run the collector: replicas deliver to it, it keeps files and answers questions.
     Serve(Box<serve::ServeArgs>),
     #[command(flatten)]
-    Ask(Question),
+    Ask(Box<Question>),
 }
 
 /// What the collector, or its files, can be asked.
