@@ -18,7 +18,6 @@ use crate::output::Out;
 
 /// What to do with the body log.
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "one for each process")]
 pub(crate) enum BodyLogVerb {
     /// Run the collector: replicas deliver to it, it keeps files and answers questions.
     Serve(Box<serve::ServeArgs>),
