@@ -285,9 +285,9 @@ def under_load(key: str) -> None:
         trial.settle()
         trial.scale(2)
         trial.restart(containers("postgres")[0], "postgres")
-        trial.away("postgres", 2)
+        trial.away("postgres", 1)
         trial.restart(containers("controlplane")[0], "controlplane")
-        trial.away("controlplane", 2)
+        trial.away("controlplane", 1)
         for replica in containers("dataplane"):
             trial.restart(replica, replica["Name"].lstrip("/"))
         trial.reload_balancer()
