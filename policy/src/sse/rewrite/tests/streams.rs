@@ -37,4 +37,7 @@ pub(super) const OPENAI: &str = concat!(
     "data: \"logprobs\"\n\ndata:\n\ndata: [DONE]\r\ndata: {\"choices\":[],\"logprobs\":null}",
 );
 
-pub(super) const ALL: [&str; 3] = [VLLM, SGLANG, OPENAI];
+/// Recorded with curl from `routerctl mock-engine --tokens 6`, asked for a stream with its usage.
+pub(super) const RECORDED: &str = include_str!("recorded.sse");
+
+pub(super) const ALL: [&str; 4] = [VLLM, SGLANG, OPENAI, RECORDED];
